@@ -133,7 +133,7 @@ func cannotPay(err error) bool {
 func (h *Hold) checkpoint(ctx context.Context, c Counter, now time.Time, more billing.Money) (err error) {
 	defer fault.Recover(&err)
 	h.saved, h.savedAt = c.Output(), now.Add(-time.Duration(now.UnixNano())%checkpointInterval)
-	timed := &timeoutContext{Context: context.WithoutCancel(ctx), timeout: meterTimeout}
+	timed := &timeoutContext{Context: ctx, timeout: meterTimeout, lasting: true}
 	defer timed.end()
 	return h.money.options.Meter.Extend(timed, h.Hold, h.quote.Clamp(c.Usage(), c.Said()), more)
 }

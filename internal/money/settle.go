@@ -47,7 +47,7 @@ func (h *Hold) Capture(ctx context.Context, u billing.Usage, o Outcome, with ...
 	}
 	s := settlement{hold: h.Hold, usage: h.used, outcome: o.Outcome, claim: h.claim, answer: o.Answer, atEnd: h.atEnd}
 	timed := &h.settling
-	timed.Context, timed.timeout = context.WithoutCancel(ctx), h.money.options.Timeout
+	timed.Context, timed.timeout, timed.lasting = ctx, h.money.options.Timeout, true
 	defer timed.end()
 	r, err := h.money.settle(timed, s, h.records[:0], with)
 	if err != nil {

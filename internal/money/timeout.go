@@ -3,20 +3,32 @@ package money
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // timeoutContext is the context of a hold or of a settlement. It has the values of another
-// context and ends with it, or after a time of its own. That time begins when somebody asks
+// context and ends with it, unless it is lasting, or after a time of its own. That time begins when somebody asks
 // for the end: a ledger in memory never does, and needs neither a clock nor a timer. Each is used
 // once, since a meter can keep a context for longer than its call.
 type timeoutContext struct {
 	context.Context
 	timeout time.Duration
+	lasting bool // it does not end with Context
 
-	once   sync.Once
-	timed  context.Context
-	cancel context.CancelFunc
+	once    sync.Once
+	timed   context.Context
+	cancel  context.CancelFunc
+	started atomic.Pointer[context.Context] // timed, once it is there
+}
+
+// Value is that of Context, or of the time-out where that has begun: the cause of an end is
+// the time-out's.
+func (t *timeoutContext) Value(key any) any {
+	if timed := t.started.Load(); timed != nil {
+		return (*timed).Value(key)
+	}
+	return t.Context.Value(key)
 }
 
 // Deadline is when the context ends.
@@ -29,7 +41,14 @@ func (t *timeoutContext) Done() <-chan struct{} { return t.start().Done() }
 func (t *timeoutContext) Err() error { return t.start().Err() }
 
 func (t *timeoutContext) start() context.Context {
-	t.once.Do(func() { t.timed, t.cancel = context.WithTimeout(t.Context, t.timeout) })
+	t.once.Do(func() {
+		parent := t.Context
+		if t.lasting {
+			parent = context.WithoutCancel(parent)
+		}
+		t.timed, t.cancel = context.WithTimeout(parent, t.timeout)
+		t.started.Store(&t.timed)
+	})
 	if t.timed == nil { // it ended before
 		ctx, cancel := context.WithCancel(t.Context)
 		cancel()

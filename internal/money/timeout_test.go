@@ -12,7 +12,7 @@ func TestATimeoutBeginsWhenTheEndIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		request, leave := context.WithCancel(context.WithValue(t.Context(), key{}, "trace"))
-		c := &timeoutContext{Context: context.WithoutCancel(request), timeout: 5 * time.Second}
+		c := &timeoutContext{Context: request, timeout: 5 * time.Second, lasting: true}
 		defer c.end()
 		leave()
 		time.Sleep(time.Minute)
@@ -21,8 +21,8 @@ func TestATimeoutBeginsWhenTheEndIsAskedFor(t *testing.T) {
 		}
 		began := time.Now()
 		<-c.Done()
-		if after := time.Since(began); after != 5*time.Second || !errors.Is(c.Err(), context.DeadlineExceeded) {
-			t.Errorf("it ended after %s with %v", after, c.Err())
+		if after := time.Since(began); after != 5*time.Second || !errors.Is(c.Err(), context.DeadlineExceeded) || !errors.Is(context.Cause(c), context.DeadlineExceeded) {
+			t.Errorf("it ended after %s with %v, cause %v", after, c.Err(), context.Cause(c))
 		}
 	})
 }
