@@ -156,8 +156,8 @@ func (d *archivedDay) file(n int) ArchiveFile {
 	return ArchiveFile{Path: filepath.Join(d.dir, "receipts-"+timeAt(d.first).Format(time.DateOnly)+number+".jsonl.gz")}
 }
 
-// archive brings one file of the day to an end. complete says that the day has no
-// receipts any more but those that were settled meanwhile.
+// archive completes one file of the day. complete says that the day has no receipts left,
+// except those that were settled since.
 func (d *archivedDay) archive(ctx context.Context) (file ArchiveFile, complete bool, err error) {
 	listed, err := d.listArchive(ctx, d.readers(), "day = ?", d.first)
 	if err != nil {
@@ -285,7 +285,7 @@ func (d *archivedDay) remove(ctx context.Context, file ArchiveFile) error {
 	return remove(true)
 }
 
-// removeArchived deletes some receipts of a file, of which finished says that they are the last.
+// removeArchived deletes some receipts of a file. finished says that they are the last.
 func (b *batch) removeArchived(ids []any, file ArchiveFile, finished bool) error {
 	for _, table := range [...]string{"receipt WHERE id", "attempt WHERE receipt"} {
 		if err := b.tx.writeBulk(b.ctx, "DELETE FROM "+table+" IN[t]", ids, false); err != nil {
@@ -347,8 +347,8 @@ func archiveError(err error) error {
 	return fault.Wrap(fault.InternalError, "The archive failed. Mend the cause and repeat it with the same directory.", err)
 }
 
-// settingNumber is a setting that is a time in nanoseconds since 1970, before all times if
-// there is none.
+// settingNumber returns a setting that is a time in nanoseconds since 1970; a time before all
+// others if it is not set.
 func (s session) settingNumber(ctx context.Context, name string) (int64, error) {
 	value, err := s.setting(ctx, name)
 	if err != nil || value == "" {
@@ -357,8 +357,8 @@ func (s session) settingNumber(ctx context.Context, name string) (int64, error) 
 	return strconv.ParseInt(value, 10, 64)
 }
 
-// writeArchive writes what was settled from day to end into a file beside the one at
-// path, which takes that name when it is complete.
+// writeArchive writes what was settled from day to end into a new file. The file takes the
+// name path when it is complete.
 func (db *DB) writeArchive(ctx context.Context, day, end int64, path string, want ArchiveFile) (err error) {
 	left, err := filepath.Glob(path + ".*.part") // of an archive that was killed
 	for _, part := range left {

@@ -356,7 +356,8 @@ type lockedQueue struct {
 	next   time.Time // when they may be tried again
 }
 
-// putOffLocked keeps ops for a later attempt. Of requests that begin it keeps only so many.
+// putOffLocked keeps ops for a later attempt. It keeps a limited number of requests that
+// begin.
 func (c *committer) putOffLocked(ops []*op) {
 	for _, o := range ops {
 		if o.begins && len(c.locked.ops) >= lockedLimit {

@@ -115,7 +115,7 @@ func (c *committer) wakeUp() {
 // parts, so that a batch reads the rows of all its operations at once, decides in
 // memory and writes at once.
 type op struct {
-	// needs names the rows that decide looks at; nil where decide reads by itself.
+	// needs names the rows that decide looks at; nil if decide reads them itself.
 	needs func(b *batch)
 	// decide applies the operation to the rows of the batch, or refuses it with a
 	// *fault.Error and changes nothing. It is called again when a batch is repeated.
@@ -123,7 +123,7 @@ type op struct {
 	// undo takes the operation back when it was committed and its caller has left;
 	// nil if it may stay.
 	undo func() *op
-	// unattended are the holds that get their rows by it, where nobody waits for it.
+	// unattended are the holds that get their rows by this op, if no caller waits for it.
 	unattended []youngHold
 
 	begins bool      // it begins a request, so that it may be refused
@@ -150,7 +150,7 @@ func newOp(needs func(*batch), decide func(*batch) error) *op {
 	return &op{needs: needs, decide: decide, ready: make(chan struct{})}
 }
 
-// start is the committer's start on an op; false if nobody waits for it.
+// start marks that the committer begins with an op; false if no caller waits for it.
 func (o *op) start() bool { return o.state.CompareAndSwap(waiting, taken) }
 
 // finish hands the result over; false if the caller has left.
@@ -245,8 +245,8 @@ func (c *committer) run(ctx context.Context, o *op, maxWait time.Duration) error
 	return c.db.unavailable(cause)
 }
 
-// runToEnd is run for an op that has no undo: it gives one that has begun more
-// time to end, and where that is not enough it says that the end is not known.
+// runToEnd is run for an op that cannot be undone. It gives an op that has begun more time,
+// then says that its end is not known.
 func (c *committer) runToEnd(ctx context.Context, o *op) error {
 	if err := c.enqueue(o); err != nil {
 		return err
@@ -341,9 +341,8 @@ func (c *committer) setBusy(since time.Time) {
 	c.busySince = since
 }
 
-// next waits for operations and takes those that somebody still waits for. Where
-// none come it returns a heartbeat when that is due. more is false once the queue is
-// empty after stop.
+// next waits for operations and takes those that callers still wait for. If none come, it
+// returns a heartbeat when one is due. more is false once the queue is empty after stop.
 func (c *committer) next() (ops []*op, more bool) {
 	for {
 		c.gather()
@@ -540,7 +539,7 @@ func (c *committer) commit(ops []*op, how commitMode) {
 // database is away, before it makes way for others.
 const unattendedTries = 10
 
-// putOffUnattended has those of ops tried later for which nobody waits, and returns the others.
+// putOffUnattended puts off the ops that no caller waits for, and returns the others.
 func (c *committer) putOffUnattended(ops []*op) (rest []*op) {
 	for _, o := range ops {
 		if o.unattended == nil {

@@ -126,7 +126,7 @@ func (b *batch) loadClaims() error {
 	})
 }
 
-// checkClaim refuses a claim of a key that is not free; nil is none.
+// checkClaim refuses a claim of a key that is not free. c may be nil.
 func (b *batch) checkClaim(c *idempotency.Claim) error {
 	if c == nil {
 		return nil
@@ -182,9 +182,9 @@ func (b *batch) addAnswers(h *hold, records []idempotency.Record, r billing.Rece
 	}
 }
 
-// writeAnswers ends the claims of requests in the transaction that ends their holds: a
-// capture keeps the answer, as does an open hold of a video, and anything else frees
-// the key. Now and then it also deletes answers that have expired, more than were added.
+// writeAnswers ends the claims of requests in the transaction that ends their holds. A capture
+// keeps the answer, and so does an open hold of a video. Anything else frees the key. Now and
+// then it also deletes more expired answers than were added.
 func (b *batch) writeAnswers() {
 	var args, fresh []any
 	for _, a := range b.answers {
@@ -219,7 +219,7 @@ func (b *batch) writeAnswers() {
 	}
 }
 
-// keepSpent keeps the keys of requests that were charged although nobody has their answers.
+// keepSpent keeps the keys of charged requests whose answers were not kept.
 func (b *batch) keepSpent() {
 	var args []any
 	for _, r := range b.claims.spent {

@@ -131,10 +131,9 @@ func (db *dbKeys) Add(ctx context.Context, k auth.Key) error {
 	})
 }
 
-// SetDisabled implements [auth.KeyAdmin]. What it sets for a key of the config
-// file stays when the file is loaded again: a reload must not wake a leaked key.
-// One that the file does not have any more cannot be turned on
-// (fault.InvalidRequest).
+// SetDisabled implements [auth.KeyAdmin]. What it sets for a key of the config file stays when
+// the file is loaded again, so that a reload never re-enables a leaked key. A key that the
+// file no longer has cannot be turned on (fault.InvalidRequest).
 func (db *dbKeys) SetDisabled(ctx context.Context, id string, disabled bool) error {
 	return db.changeKey(ctx, func(ctx context.Context, t session) error {
 		sources := []any{fromAdmin, fromFile, fromPast}
@@ -149,10 +148,9 @@ func (db *dbKeys) SetDisabled(ctx context.Context, id string, disabled bool) err
 	})
 }
 
-// Delete implements [auth.KeyAdmin]. A key that the config file owns cannot be
-// deleted (fault.InvalidRequest), since the next reload would bring it back. One
-// that was turned off and is not in the file any more can be: with it goes the
-// memory that it was turned off.
+// Delete implements [auth.KeyAdmin]. A key that the config file owns cannot be deleted
+// (fault.InvalidRequest), since the next reload would bring it back. A key that was turned off
+// and is no longer in the file can be deleted. With it goes the memory that it was turned off.
 func (db *dbKeys) Delete(ctx context.Context, id string) error {
 	return db.changeKey(ctx, func(ctx context.Context, t session) error {
 		n, err := t.exec(ctx, "DELETE FROM key WHERE id = ? AND source <> ?", id, fromFile)
@@ -164,7 +162,7 @@ func (db *dbKeys) Delete(ctx context.Context, id string) error {
 	})
 }
 
-// refuse says why a key cannot be changed, or that there is none.
+// refuse returns why a key cannot be changed, or that it does not exist.
 func (s session) refuse(ctx context.Context, id, why string) error {
 	taken, err := s.keyWith(ctx, "id", id)
 	switch {

@@ -264,7 +264,7 @@ func (r *reservation) hold(created, expires int64, counted bool, p *budget) *hol
 	return h
 }
 
-// undo gives back a hold that nobody waited for, and deletes its task.
+// undo gives back a hold that no caller waited for, and deletes its task.
 func (r *reservation) undo() *op {
 	s := &settlement{id: r.request.RequestID, account: r.request.Account}
 	s.outcome.Reason, s.frees = billing.ReasonInternal, true
@@ -297,8 +297,8 @@ func (b *batch) touch(h *hold) {
 	}
 }
 
-// Extend implements [billing.Meter], durable when it returns. It also puts off the end
-// of a hold that nobody settles.
+// Extend implements [billing.Meter]; the extension is durable when it returns. It also
+// postpones the end of a hold that is not settled.
 func (db *dbLedger) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
 	e := &extension{id: h.ID, soFar: soFar, more: more}
 	return db.committer.run(ctx, newOp(func(b *batch) { b.wantHold(h.ID, h.Account, false) }, e.decide), db.options.WaitTimeout)
@@ -608,7 +608,8 @@ func (db *dbLedger) SetBudget(ctx context.Context, account, key string, budget *
 	))
 }
 
-// setBudget replaces a key's budget, and returns the id of the new one; a nil limit is none.
+// setBudget replaces a key's budget and returns the id of the new one. A nil limit removes the
+// budget.
 func (b *batch) setBudget(of ownKey, limit *billing.Money) (made int64, err error) {
 	a := b.accounts[of.account]
 	if a == nil {
@@ -644,5 +645,5 @@ func (b *batch) setBudget(of ownKey, limit *billing.Money) (made int64, err erro
 	return p.id, err
 }
 
-// budgetEntry notes what limit a key was given, or that it has none any more.
+// budgetEntry notes the limit that a key was given, or that it no longer has one.
 const budgetEntry = "INSERT INTO budget_entry (account, key_id, budget, amount, created_at) VALUES (?, ?, ?, ?, ?)"

@@ -26,8 +26,8 @@ type Limiter interface {
 	SetAccountLimits(limits map[string]auth.Limits)
 }
 
-// Limiter is that of all processes that share the database, always the same one; DB.Run
-// has to run beside it. Where one process has the database for itself it counts in
+// Limiter returns the limiter of all processes that share the database, always the same one;
+// DB.Run must run at the same time. If only one process uses the database, it counts in
 // memory.
 func (db *DB) Limiter() Limiter { return db.limiter }
 
@@ -95,8 +95,8 @@ type slice struct {
 	wanted         int64 // by callers that wait for the next exchange
 }
 
-// newSharedLimiter takes the database's clock as an SQL expression for nanoseconds since
-// 1970, and one that measures the time since that was read.
+// newSharedLimiter takes the database's clock as an SQL expression for nanoseconds since 1970.
+// now measures the time since that clock was read.
 func newSharedLimiter(db *DB, clock string, now func() time.Time) *sharedLimiter {
 	taken := func(of, by string) string {
 		return strings.NewReplacer("{taken}", of, "{claim}", by).Replace(takenNext)
@@ -171,8 +171,8 @@ type counted struct {
 	minute int64 // whose tokens were counted, by its end; 0 if none were
 }
 
-// try admits the call, or refuses it where the database has been asked, or else returns
-// the exchange that asks it.
+// try admits the call if what this process has suffices. Otherwise it refuses the call if the
+// database has been asked, or returns the exchange that asks it.
 func (l *sharedLimiter) try(p *auth.Principal, whole *auth.Limits, n need, asked bool) (by []counted, state auth.State, x *exchange, refusal error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -282,7 +282,7 @@ func (s *subject) use(n need) {
 	}
 }
 
-// runsLow reports that it is time to ask for more, before somebody has to wait for it.
+// runsLow reports that it is time to ask for more, before a caller must wait for it.
 func (s *subject) runsLow() bool {
 	for k := range s.slices {
 		if part := &s.slices[k]; part.limit > 0 && part.unused() < part.goal()/2 {
@@ -353,9 +353,9 @@ type claim struct {
 	Extra   int64  `json:"extra"`  // is taken in advance where much is left
 }
 
-// ask gives back what is too much, and asks for what is wanted. What it gives back is
-// not this process's from now on, what it asks for only when it is answered: whether or
-// not the exchange succeeds, this process never has more than the database knows.
+// ask gives back what is too much and asks for what is wanted. What it gives back is no longer
+// this process's at once. What it asks for becomes its own only with the answer. So this
+// process never has more than the database knows, even if the exchange fails.
 func (s *slice) ask(now int64) claim {
 	unused, goal := max(s.unused(), 0), s.goal()
 	if s.until <= now {
@@ -593,8 +593,8 @@ func (l *sharedLimiter) giveBack(ctx context.Context, of []counted) error {
 	return x.wait(ctx)
 }
 
-// run gives back what is not used and renews what is, until ctx ends. Then it gives back
-// everything that is not used.
+// run gives back unused slices and renews the others until ctx ends. Then it gives back
+// everything unused.
 func (l *sharedLimiter) run(ctx context.Context) {
 	tick := time.NewTicker(renewal)
 	defer tick.Stop()
@@ -631,8 +631,8 @@ func (l *sharedLimiter) renew(ctx context.Context, last bool) error {
 	return nil
 }
 
-// renewable are the subjects that have something to give back or to renew. Those that
-// were not used for a minute are forgotten.
+// renewable returns the subjects with something to give back or to renew. It forgets those
+// that were not used for a minute.
 func (l *sharedLimiter) renewable(last bool) (all []*subject) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -58,8 +58,8 @@ const (
 	storeAfter = time.Second
 	// freeKeys bounds the keys that are known to be free.
 	freeKeys = 1 << 10
-	// recentIDs is how many ids of ended requests are known without a look at the receipts. The
-	// receipt of one that is older refuses a second one when it is settled.
+	// recentIDs is how many ids of ended requests are known without a look at the receipts. An
+	// older receipt refuses a second one with its id when that is settled.
 	recentIDs = 1 << 14
 )
 
@@ -108,7 +108,7 @@ func (a *aged[K, V]) delete(key K) {
 	delete(a.old, key)
 }
 
-// age forgets what is old. What is young is old from now on.
+// age forgets the old generation. The young one becomes the old one.
 func (a *aged[K, V]) age() { a.young, a.old = map[K]V{}, a.young }
 
 // newMemoryHolds keeps at most so many rows of accounts and budgets.
@@ -139,9 +139,9 @@ func (r *recent) add(id string) {
 	r.known[id] = struct{}{}
 }
 
-// reserve makes a hold in memory. known is false, and nothing has changed, where the
-// account's row is not there: the committer has to decide, and brings it. first says
-// that nothing else waits for its row.
+// reserve makes a hold in memory. known is false, and nothing has changed, if the account's
+// row is not in memory: the committer then decides, and loads it. first says that no other
+// hold waits for its row.
 func (m *memoryHolds) reserve(r *reservation, now, expires int64, counted bool) (first, known bool, err error) {
 	c := &r.request
 	m.mu.Lock()
@@ -202,8 +202,8 @@ func addMoney[K comparable](to map[K]billing.Money, key K, amount billing.Money)
 	}
 }
 
-// claim claims a key for a request, unless another one that runs has it. free says that
-// the disk knows of none that had it.
+// claim claims a key for a request, unless another running request has it. free says that the
+// disk knows of no earlier one.
 func (m *memoryHolds) claim(c *idempotency.Claim, request string) (free bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -322,9 +322,9 @@ func (m *memoryHolds) total() *big.Int {
 	return total
 }
 
-// newStoreHoldsOp gives holds their rows, those that are still open.
+// newStoreHoldsOp gives rows to those of the holds that are still open.
 //
-// No caller waits for the op, and it is not given up either: it begins as one that is taken.
+// No caller waits for the op, and it is not given up either: it begins as an op that is taken.
 func newStoreHoldsOp(holds []youngHold) *op {
 	o := newOp(func(b *batch) {
 		for _, h := range holds {

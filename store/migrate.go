@@ -180,8 +180,8 @@ const (
 	billingCount   = "count"
 )
 
-// adoptSettings makes the options and the database agree on the currency and on how it
-// bills, and makes the deployment's secret if there is none.
+// adoptSettings makes the options and the database agree on the currency and the kind of
+// billing. It makes the deployment's secret if there is none.
 func (db *DB) adoptSettings(ctx context.Context) error {
 	return db.inSerialTx(ctx, func(ctx context.Context, t session) error {
 		if err := db.adoptBilling(ctx, t); err != nil {

@@ -29,7 +29,7 @@ type priceCache struct {
 	rows map[string]priceRow // by version
 }
 
-// priceRow is a price and how receipts name it, 0 for one that none has named yet.
+// priceRow is a price and the number by which receipts refer to it; 0 if no receipt does yet.
 type priceRow struct {
 	*billing.Price
 	number int64

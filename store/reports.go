@@ -263,8 +263,8 @@ type usageGroup struct {
 	counted                        bool
 }
 
-// usageSums are the sums of one group: the requests, the flags, the amounts and
-// the counts. One that does not fit is the largest number.
+// usageSums are the sums of one group: the requests, the flags, the amounts and the counts. A
+// sum that does not fit becomes the largest number.
 type usageSums [17]int64
 
 // summedColumns are the columns of a receipt that usage_hour sums.
@@ -499,8 +499,8 @@ func scanUsage(rows Row, by billing.GroupBy, before ...any) (billing.UsageRow, e
 	return row, nil
 }
 
-// half is what amounts are divided by to be summed: the sums of both parts fit
-// the integers of every database, whatever the amounts are.
+// half is what amounts are divided by before they are summed. The sums of both parts fit the
+// integers of every database, whatever the amounts are.
 const half = "4294967296"
 
 // sums is a list of expressions that sum columns, two of each, for [totals.scan].
@@ -593,8 +593,8 @@ type Backlog struct {
 	Oldest time.Time
 }
 
-// Backlog counts what is open. It reads as many rows as are open, and is for a
-// few times a minute. Its error is fault.ServiceUnavailable.
+// Backlog counts what is open. It reads that many rows, so call it only a few times a minute.
+// Its error is fault.ServiceUnavailable.
 func (db *DB) Backlog(ctx context.Context) (Backlog, error) {
 	b := Backlog{Tasks: map[string]int64{}}
 	err := db.report(ctx, reportTimeout, func(ctx context.Context, q session) error {

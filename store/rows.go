@@ -164,8 +164,8 @@ func (b *batch) each(query string, args []any, scan func(Row) error) error {
 
 func (b *batch) loadAccounts() error { return b.lockAccounts(b.wanted.accounts) }
 
-// lockAccounts reads accounts, and locks their rows until the end of the batch. Those that are
-// in memory are not read.
+// lockAccounts reads accounts and locks their rows until the end of the batch. Accounts in
+// memory are not read.
 func (b *batch) lockAccounts(names map[string]bool) error {
 	if m := b.db.memory; m != nil {
 		names = m.findAccounts(b, names)
@@ -177,8 +177,8 @@ func (b *batch) lockAccounts(names map[string]bool) error {
 	})
 }
 
-// loadHolds reads holds. The rows of those that a settlement ends are deleted: of all
-// who do that one finds a row. If the settlement is refused, the row is added again.
+// loadHolds reads holds. It deletes the rows of holds that a settlement ends, so that only one
+// of several settlements finds the row. If the settlement is refused, the row is added again.
 func (b *batch) loadHolds() error {
 	var ends, others []any
 	for _, id := range slices.Sorted(maps.Keys(b.wanted.holds)) {
@@ -442,7 +442,7 @@ func (b *batch) writeBudgets() {
 	b.write("UPDATE budget SET posted = posted + c.column2, held = held + c.column3 FROM (ROWS[nnn]) AS c WHERE id = c.column1"+legalBalance, changed)
 }
 
-// writeHolds writes the holds that are open, and the prices of those that had no row.
+// writeHolds writes the open holds, and the prices of holds that had no row.
 func (b *batch) writeHolds() {
 	var gone, fresh, changed []any
 	var stored string // the last price

@@ -23,8 +23,8 @@ const (
 	entryColumns   = "account, kind, reference, customer, credit, created_at"
 )
 
-// The columns of a receipt as they are written: those of every one, and those that
-// most do not have.
+// The columns of a receipt as they are written: those of every receipt, and those that most do
+// not need.
 const (
 	plainColumns = "id, account, key_id, operation, model, status, price_number, held, charge, reason, channel, created_at, settled_at, counted, input, cached_input, output, reasoning"
 	rareColumns  = "overrun, available, cache_write, image_input, image_output, image, second, character, search_unit, request, variant, estimated, zero, anomaly, failed, wasted"

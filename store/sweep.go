@@ -118,8 +118,9 @@ func (db *DB) orphans(ctx context.Context, self int64, running map[string]struct
 	}), err
 }
 
-// A sweep drops at most sweepBatch × sweepRounds answers, and as many notices and responses: they can be
-// large, and holds wait meanwhile. What is left is the next sweep's.
+// A sweep drops at most sweepBatch × sweepRounds answers, and as many deliveries and
+// responses: they can be large, and holds wait during that time. The next sweep drops the
+// rest.
 const (
 	sweepBatch  = 64 // in one transaction
 	sweepRounds = 64
@@ -271,10 +272,9 @@ type clockJump struct {
 // noJump is what a clock may gain between two observations without a jump.
 const noJump = time.Second
 
-// observe compares the clocks with the last observation, and returns by how much the
-// wall clock jumped within the last holdFor: whatever was made before an older jump
-// has expired by either clock. It is never negative; a clock that went back only
-// lets holds live longer.
+// observe compares the clocks with the last observation and returns by how much the wall clock
+// jumped within the last holdFor. Holds that are older than an earlier jump have expired by
+// either clock. It is never negative: a clock that went back only lets holds live longer.
 func (j *clockJumps) observe(wall, now time.Time, holdFor time.Duration) (ahead time.Duration) {
 	wall = wall.Round(0) // without the monotonic time, so that Sub is by the wall
 	if gained := wall.Sub(j.wall) - now.Sub(j.at); !j.at.IsZero() && gained > noJump {
@@ -290,7 +290,7 @@ func (j *clockJumps) observe(wall, now time.Time, holdFor time.Duration) (ahead 
 	return ahead
 }
 
-// node is this process among those that share the database.
+// node is this process among the processes that share the database.
 type node struct {
 	id      int64 // 0 before the first transaction
 	renewed time.Time

@@ -35,9 +35,9 @@ func (db *dbLedger) Add(ctx context.Context, n video.CreateTask) error {
 	return db.committer.run(ctx, o, db.options.WaitTimeout)
 }
 
-// Change implements [video.Store]. It makes the notice of the step, too. The
-// answer, which ends the claim of the submission's key for good, has a receipt
-// that says what is known while the hold is open.
+// Change implements [video.Store]. It also makes the webhook delivery of the step. The answer
+// ends the claim of the submission's key for good. Its receipt says what is known while the
+// hold is open.
 func (db *dbLedger) Change(ctx context.Context, step video.Step, record *idempotency.Record) (bool, error) {
 	made := false // the committer's until run has returned nil
 	o := newOp(func(b *batch) { b.tasks.wanted[step.Task.ID] = true }, func(b *batch) error {
@@ -95,9 +95,9 @@ func scanVideo(rows Row) (*video.Task, error) {
 	return &r.Task, nil
 }
 
-// Claim implements [video.Store]. Leases are measured by the database's clock
-// where several processes share it; until is the caller's. A lease of which
-// more than half is left is not renewed, so that most calls write nothing.
+// Claim implements [video.Store]. If several processes share the database, its clock measures
+// leases; until is the caller's. A lease with more than half of its time left is not renewed,
+// so that most calls write nothing.
 func (db *dbLedger) Claim(ctx context.Context, owner string, until time.Time, n int) ([]*video.Task, error) {
 	err := db.update(ctx, func(b *batch) error { return b.leaseTasks(owner, until, n) })
 	if err != nil {
@@ -202,7 +202,7 @@ func (r *taskRow) unsettled() billing.Receipt {
 	}
 }
 
-// stillHeld is the status of a receipt that is none yet.
+// stillHeld is the status of a receipt that is not final yet.
 const stillHeld = "held"
 
 // wantTasks names the tasks that a settlement changes.
@@ -230,8 +230,8 @@ func (k *settlementRecords) checkSteps(b *batch, request string) error {
 	return nil
 }
 
-// applySteps changes the tasks of a hold that has ended just now, or late: by itself, before
-// this settlement. What had ended with its task then is not written again.
+// applySteps changes the tasks of a hold that has just ended. late says that the hold had
+// ended before this settlement; a task that had ended with it is not written again.
 func (k *settlementRecords) applySteps(b *batch, late bool) {
 	for i := range k.steps {
 		if r := b.tasks.known[k.steps[i].Task.ID]; !late || r.follows(&k.steps[i]) && !r.held {
@@ -245,8 +245,8 @@ func (k *settlementRecords) applySteps(b *batch, late bool) {
 	}
 }
 
-// The columns of a task: those that stay as it was submitted, and those that
-// its life changes. Who has leased it is not read here.
+// The columns of a task: those that stay as submitted, and those that change. The lease is not
+// read here.
 const (
 	submittedColumns = "id, account, key_id, request_id, model, price, family, bound, tokens, chosen, seed, webhook_url, fingerprint, created_at"
 	livingColumns    = "channel, upstream_id, state, version, accepted_at, updated_at, expires_at, purge_at, polled_at, answer, failure, noted_at, held, ended"
@@ -344,8 +344,8 @@ func (r *taskRow) repeats(n *video.CreateTask, now int64) bool {
 	return !r.dropped && t.Repeats(timeAt(now), n.Window)
 }
 
-// loadTasks reads tasks in the order of their ids, in which every process locks
-// them, after everything else that is locked.
+// loadTasks reads tasks in the order of their ids, in which every process locks them, after
+// all other locks.
 func (b *batch) loadTasks() error {
 	t := &b.tasks
 	if err := b.lockNamesOfTasks(); err != nil {
@@ -446,7 +446,7 @@ func (b *batch) loadRivals() error {
 	return err
 }
 
-// tasks are those that a batch has in its hands.
+// tasks are the tasks of a batch.
 type tasks struct {
 	known   map[string]*taskRow     // by id
 	of      map[string]*taskRow     // open, by the id of their request
@@ -513,7 +513,7 @@ func (b *batch) applyStep(r *taskRow, s *video.Step) {
 	b.touchTask(r)
 }
 
-// dropTask deletes a task; nil is none.
+// dropTask deletes a task. r may be nil.
 func (b *batch) dropTask(r *taskRow) {
 	if r == nil || r.dropped {
 		return

@@ -243,7 +243,7 @@ func (b *batch) writeLateUsage() {
 	b.err = b.tx.write(b.ctx, "UPDATE setting SET value = ? WHERE name IN ('"+settingSummed+"', '"+settingSumming+"') AND CAST(value AS BIGINT) > ?", strconv.FormatInt(hour, 10), hour)
 }
 
-// hoursIn sums rows of a table by their groups, of which span is the first two columns.
+// hoursIn sums rows of a table by their groups. span is the first two columns of a group.
 func (v verification) hoursIn(q session, table, span, condition string, args ...any) (map[totalGroup]usageSums, error) {
 	all := map[totalGroup]usageSums{}
 	return all, forEach(v.ctx, q, func(rows Row) error {

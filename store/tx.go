@@ -83,9 +83,9 @@ func (t *tx) commit(ctx context.Context) (unsure bool, err error) {
 	return unsure, err
 }
 
-// rollback ends the transaction, if commit has not. On a [Pipeline] a connection on which
-// that fails is not used again: the next BEGIN would join this transaction. SQLite fails
-// where the transaction has ended by itself, and ends it in any case.
+// rollback ends the transaction, if commit has not. On a [Pipeline], a connection whose
+// rollback fails is not used again: the next BEGIN would join this transaction. SQLite's
+// ROLLBACK fails if the transaction has ended already, and ends it in any case.
 func (t *tx) rollback(ctx context.Context) {
 	if !t.open {
 		return
@@ -174,10 +174,10 @@ func (t *tx) read(ctx context.Context, scan func(Row) error, query string, args 
 	return forEach(ctx, t, scan, query, args...)
 }
 
-// query returns rows that have to be closed before the next statement. It keeps each
-// query of SQLite compiled: the committer runs the same few, on a connection that has
-// only this one transaction. Postgres's driver remembers statements by itself; there, what
-// is queued is done first.
+// query returns rows that must be closed before the next statement. It keeps each query of
+// SQLite compiled: the committer runs the same few, on a connection with only this
+// transaction. Postgres's driver remembers statements; there, queued statements are sent
+// first.
 func (t *tx) query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	if t.db.dialect.Shared {
 		if err := t.sync(ctx); err != nil {
@@ -250,8 +250,8 @@ func (d *direct) run(ctx context.Context, conn any, query string) (int64, error)
 	return result.RowsAffected()
 }
 
-// close drops the statements. It belongs inside the connection's Raw: one
-// that is closed has ended them.
+// close drops the statements. Call it inside the connection's Raw: a closed connection has
+// ended them.
 func (d *direct) close() {
 	for _, stmt := range d.compiled {
 		_ = stmt.Close() // it goes with its connection
@@ -306,8 +306,8 @@ func (s session) writeBulk(ctx context.Context, query string, args []any) error 
 	})
 }
 
-// inTx runs do in a transaction beside the committer's, and rolls it back if
-// it fails. SQLite lets one connection write at a time: there the committer waits.
+// inTx runs do in a transaction beside the committer's, and rolls it back if do fails. SQLite
+// lets one connection write at a time: there the committer waits.
 func (db *DB) inTx(ctx context.Context, do func(context.Context, session) error) error {
 	t, err := db.writer.BeginTx(ctx, nil)
 	if err != nil {

@@ -110,8 +110,8 @@ func (v verification) read(do func(q session) error) error {
 	return do(session{v.db, t})
 }
 
-// find is what the first of checks says that finds something, each on a state of
-// its own.
+// find returns what the first check says that finds something. Each check reads a state of its
+// own.
 func (v verification) find(checks []check, args ...any) (broken string, err error) {
 	for _, c := range checks {
 		err := v.read(func(q session) (err error) {
@@ -125,11 +125,11 @@ func (v verification) find(checks []check, args ...any) (broken string, err erro
 	return "", nil
 }
 
-// check is a query for what must not be: rows of three texts or numbers, which
-// complete the message.
+// check is a query for rows that must not exist. Three texts or numbers of a row complete the
+// message.
 type check struct{ invariant, message, query string }
 
-// find is the message about the first row, empty if there is none.
+// find returns the message about the first row; empty if there is none.
 func (c check) find(ctx context.Context, q session, args []any) (string, error) {
 	var subject, got, want string
 	err := q.queryRow(ctx, c.query+" LIMIT 1", args...).Scan(&subject, &got, &want)
@@ -196,8 +196,8 @@ var expiryChecks = []check{
 		"SELECT id, account, expires_at FROM hold WHERE expires_at < ?"},
 }
 
-// heldCheck finds the rows of a table on which something else is held than the
-// open holds that refer to it.
+// heldCheck finds the rows of a table on which another amount is held than that of the open
+// holds which refer to it.
 func heldCheck(message, table, of string) check {
 	return check{"I3", message, "SELECT id, held, '' FROM " + table +
 		" LEFT JOIN (SELECT " + of + " AS whose, SUM(amount / " + half + ") AS high, SUM(amount % " + half + ") AS low FROM hold" +
@@ -205,8 +205,8 @@ func heldCheck(message, table, of string) check {
 		" WHERE " + differs("COALESCE(high, 0) - held / H", "COALESCE(low, 0) - held % H")}
 }
 
-// differs is true for a sum, given in halves, that is not zero. The halves fit
-// whatever the amounts are; H is 2³².
+// differs is true for a sum, given in halves, that is not zero. The halves fit, whatever the
+// amounts are; H is 2³².
 func differs(high, low string) string {
 	return strings.ReplaceAll("("+high+") * H + "+low+" <> 0", "H", half)
 }

@@ -144,7 +144,7 @@ func (r *recomputation) check(p *pricedReceipt) (broken string) {
 	return ""
 }
 
-// loadBudgets reads the budgets in force of which it is known when they were set.
+// loadBudgets reads the budgets in force whose time of setting is known.
 func (r *recomputation) loadBudgets() error {
 	r.budgets = map[ownKey]*budgetUse{}
 	return r.read(func(q session) error {

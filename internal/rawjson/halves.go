@@ -31,8 +31,7 @@ func Mend(src []byte) (text, decodable []byte, ok bool) {
 	return text, decodable, ok || copied
 }
 
-// eachHalf calls visit at the escape of each half of a character that has not its other half
-// beside it.
+// eachHalf calls visit at the escape of each lone surrogate.
 func eachHalf(text []byte, visit func(at int)) {
 	for at := 0; ; {
 		next := bytes.IndexByte(text[at:], '\\')

@@ -122,8 +122,8 @@ func (o *Object) changedBy(e *Edit) bool {
 	return !(missing && (e.Value == nil || e.Rename != "") || e.Rename != "" && e.Rename == e.Name)
 }
 
-// only is where the value of the only member called name stands; false if there is none, or
-// there are several.
+// only returns where the value of the only member called name stands; false if there is none,
+// or several.
 func (o *Object) only(name string) (at Span, ok bool) {
 	called := func(m Member) bool { return m.Name == name }
 	i := slices.IndexFunc(o.Members, called)
@@ -133,8 +133,8 @@ func (o *Object) only(name string) (at Span, ok bool) {
 	return o.Members[i].Value, true
 }
 
-// Lookup is the value of a member of an object, or by a path of names of one in the objects
-// within it; nil if there is none, or if raw is no object.
+// Lookup returns the value of a member of an object or, by a path of names, of objects within
+// it. It returns nil if there is none, or if raw is not an object.
 func Lookup(raw []byte, path ...string) []byte {
 	o := Borrow()
 	defer GiveBack(o)
@@ -245,7 +245,7 @@ func (o *Object) edited(slots []slot, edits []Edit) (_ []slot, room int) {
 	return slots, room
 }
 
-// writer takes the text of an object, a long value of which ends a piece of it.
+// writer takes the text of an object. A long value ends a piece of it.
 type writer struct {
 	pieces [][]byte
 	out    []byte

@@ -125,7 +125,7 @@ func skipSpace(src []byte, at int) int {
 	return at
 }
 
-// inObject reports whether the innermost of what is open is an object.
+// inObject reports whether the innermost open value is an object.
 func (r *Reader) inObject() bool { return r.depth > 0 && r.objects>>(r.depth-1)&1 != 0 }
 
 // atName reports whether the next token must be a name, or end an object.
@@ -165,7 +165,7 @@ func (r *Reader) Skip() (Span, error) {
 	}
 }
 
-// scalar consumes a value that is neither an object nor an array; false if it is none.
+// scalar consumes a value that is neither an object nor an array; false if there is none.
 func (r *Reader) scalar(kind byte) bool {
 	end := -1
 	switch kind {

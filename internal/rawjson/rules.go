@@ -9,8 +9,8 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
-// Bounds are the most that a document may hold, so that what is made of it while
-// it is read is bounded too. 0 is no bound.
+// Bounds are the most that a document may hold, so that memory made while it is read is
+// bounded too. 0 means no bound.
 type Bounds struct {
 	TopMembers int // members of the document's own object
 	Members    int // members of each object in it

@@ -20,9 +20,9 @@ func special(eight uint64) uint64 {
 // highs are the highest bits of eight bytes.
 const highs = 0x8080808080808080
 
-// StringEnd is where the JSON string ends that begins at an offset; -1 if it is none: it
-// must be UTF-8 without control characters, and so must be what its escapes spell. It is
-// read 32 or eight bytes at a time, since most of a prompt or an answer is one string
+// StringEnd returns where the JSON string ends that begins at an offset; -1 if it is invalid.
+// It must be UTF-8 without control characters, and so must the text of its escapes. It is read
+// 32 or eight bytes at a time, since most of a prompt or an answer is one string
 // (BenchmarkSkipOfALongString).
 func StringEnd(src []byte, at int) int {
 	at++

@@ -201,7 +201,7 @@ func Part[T any](p *Problem, name string, raw []byte, table Table, into **T) {
 	*into = v
 }
 
-// Find is the row of a field; nil if there is none.
+// Find returns the row of a field, or nil.
 func (t Fields[R]) Find(name string) *Row[R] {
 	for i := range t {
 		if t[i].Name == name {
@@ -211,10 +211,9 @@ func (t Fields[R]) Find(name string) *Row[R] {
 	return nil
 }
 
-// Set copies a value, which is not null, into the field that into points to. A value
-// of another kind leaves an empty field. One that is kept as JSON shares the body's
-// memory, and is taken of a typed request too: there it is spelled as it was
-// marshalled.
+// Set copies a value, which is not null, into the field that into points to. A value of
+// another kind leaves the field empty. A field that is kept as JSON shares the body's memory.
+// It is copied for a typed request too, spelled as it was marshalled.
 func Set(into any, raw []byte, typed bool) {
 	if value, ok := into.(*jsontext.Value); ok {
 		*value = raw

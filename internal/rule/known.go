@@ -9,7 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// mostUnknown bounds the members that are left out, each of which is an edit of the body.
+// mostUnknown bounds the members that are left out; each is an edit of the body.
 const mostUnknown = 64
 
 // errUnknown says that a request has members that are not known; which, is asked again.
@@ -19,8 +19,8 @@ var errUnknown = errors.New("a field is not known")
 // know that they cost no more than the vendor's counts show.
 type Unknown []string
 
-// Find notes the members of which known does not know the name, unless pass lets them
-// through. It fails if they are too many, and, with a nil pass, if there is one.
+// Find notes the members whose names known does not know, unless pass lets them through. It
+// fails if there are too many and, with a nil pass, if there is any.
 func (u *Unknown) Find(o *rawjson.Object, known func(name string) bool, pass PassUnpriced) error {
 	names := UnknownMembers(o, known, func(name string) bool { return pass.allows(name, name) })
 	if pass == nil && len(names) > 0 {
@@ -30,7 +30,7 @@ func (u *Unknown) Find(o *rawjson.Object, known func(name string) bool, pass Pas
 	return u.Check()
 }
 
-// Check refuses a request of which too many members would be left out.
+// Check refuses a request from which too many members would be left out.
 func (u Unknown) Check() error {
 	if len(u) <= mostUnknown {
 		return nil

@@ -1,4 +1,4 @@
-// Package rule holds the checks of which the tables of request fields are made.
+// Package rule holds the checks in the tables of request fields.
 package rule
 
 import (
@@ -116,7 +116,7 @@ func ModelID() Check {
 	}}
 }
 
-// Problem is the first rule that a request breaks. The zero value is none.
+// Problem is the first rule that a request breaks. The zero value means that it breaks none.
 type Problem struct{ first *fault.Error }
 
 // Note keeps a problem, unless there is one: must completes "… must be".
@@ -137,7 +137,7 @@ func (p *Problem) Refuse(param, message string) {
 	}
 }
 
-// Fail keeps a problem that has a code of its own, unless there is one.
+// Fail keeps a problem with its own code, unless there is a problem already.
 func (p *Problem) Fail(e *fault.Error) {
 	if p.first == nil {
 		p.first = e
@@ -179,7 +179,7 @@ func (p *Problem) Schema(param string, raw []byte) bool {
 	return false
 }
 
-// Err is the problem; nil if there is none.
+// Err returns the problem, or nil.
 func (p *Problem) Err() error {
 	if p.first == nil {
 		return nil

@@ -95,7 +95,7 @@ var drafts = []struct {
 	{"draft/2019-09/schema", "draft 2019-09", olderDraft},
 }
 
-// olderKeywords are those that drafts before 2020-12 have, or have with other values.
+// olderKeywords are the keywords that drafts before 2020-12 have, or have with other values.
 const olderKeywords = `{
  "id": {"$ref": "#/$defs/text"}, "$recursiveRef": {"$ref": "#/$defs/text"}, "$recursiveAnchor": {"$ref": "#/$defs/flag"},
  "items": {"anyOf": [{"$ref": "#"}, {"$ref": "#/$defs/schemas"}]}, "additionalItems": {"$ref": "#"},
@@ -166,8 +166,8 @@ const metaSchemaText = `{
 // typeNames are the values of the keyword `type` (Validation, 6.1.1).
 var typeNames = []string{"array", "boolean", "integer", "null", "number", "object", "string"}
 
-// locate finds the first place of a bad schema that is wrong by itself; the
-// validator tells only which rule was broken. Each value is looked at once.
+// locate finds the first place in a bad schema that is itself wrong; the validator only tells
+// which rule was broken. It looks at each value once.
 func locate(meta *jsonschema.Resolved, schema any, path string) error {
 	members, ok := schema.(map[string]any)
 	if !ok {
@@ -184,7 +184,7 @@ func locate(meta *jsonschema.Resolved, schema any, path string) error {
 	return nil
 }
 
-// locateIn looks at one keyword: at the schemas in it, or else at its value.
+// locateIn looks at one keyword: at the schemas in it, otherwise at its value.
 func locateIn(meta *jsonschema.Resolved, name string, value any, path string) error {
 	list, isList := value.([]any)
 	named, isNamed := value.(map[string]any)

@@ -21,9 +21,8 @@ const (
 	Count                   // counts of tokens, which cost nothing
 )
 
-// PassUnpriced reports whether the channels take a member of unpricedFields
-// all the same. name is the table's, spelled the caller's. A nil one lets none
-// through.
+// PassUnpriced reports whether the channels take a member of unpricedFields anyway. name is
+// the table's, spelled the client's. A nil PassUnpriced lets none through.
 type PassUnpriced func(name, spelled string) bool
 
 // allows is f, which may be nil.
@@ -52,11 +51,10 @@ const (
 	otherTier    = "asks for a tier that this gateway has no price for"
 )
 
-// unpricedFields is the table of such members, by their names in small letters.
-// Those of every operation are what routers in front of vendors take:
-// OpenRouter's page "Provider Routing" and LiteLLM's "Input Params". The
-// vendors' own pages name the others. A service tier has a rule of its own, see
-// [CheckUnpriced].
+// unpricedFields is the table of such members, by their names in lower case. The members for
+// every operation are those that routers in front of vendors take: OpenRouter's page "Provider
+// Routing" and LiteLLM's "Input Params". The vendors' own pages name the others. Service tiers
+// have their own rule, see [CheckUnpriced].
 var unpricedFields = map[string]unpricedField{
 	"models": {why: otherModel}, "fallback": {why: otherModel}, "fallbacks": {why: otherModel},
 	"fallback_model": {why: otherModel}, "fallback_models": {why: otherModel},
@@ -131,7 +129,7 @@ func onlyGoogle(raw []byte) bool {
 	})
 }
 
-// only reports an object of which every member is as it should be.
+// only reports whether raw is an object and every member is ok.
 func only(raw []byte, ok func(name string, value []byte) bool) bool {
 	o, err := rawjson.Index(raw, nil, nil)
 	return err == nil && !slices.ContainsFunc(o.Members, func(m rawjson.Member) bool { return !ok(m.Name, m.Value.Of(raw)) })
@@ -142,8 +140,8 @@ func only(raw []byte, ok func(name string, value []byte) bool) bool {
 // that are in the table.
 var paidBetas = []string{"context-1m", "fast-mode"}
 
-// paidBeta finds the first of paidBetas in a list with commas; empty if there is
-// none.
+// paidBeta returns the first word of a comma-separated list that begins as one of paidBetas
+// does; empty if there is none.
 func paidBeta(list string) string {
 	for beta := range strings.SplitSeq(list, ",") {
 		beta = strings.ToLower(strings.TrimSpace(beta))
@@ -249,9 +247,8 @@ func CheckRenamed(from, to string, raw []byte, s Scope) error {
 	return nil
 }
 
-// renamed looks up a name that a field is given. What is checked below the top
-// level of a request is looked for under its own name only, and so is unpriced
-// here.
+// renamed looks up a name that a field is renamed to. Members below the top level of a request
+// are checked under their own name only, and so is unpriced here.
 func renamed(name string) (f unpricedField, ok bool) {
 	if name == hostedTools || name == longCache {
 		return unpricedField{why: costsMore, generation: true}, true
@@ -260,8 +257,8 @@ func renamed(name string) (f unpricedField, ok bool) {
 	return f, ok
 }
 
-// element is the name of the list or object to which a form's field belongs:
-// models[] and provider[order][] are elements of models and provider.
+// element returns the name of the list or object that a form's field belongs to: models[] and
+// provider[order][] are elements of models and provider.
 func element(name string) string {
 	name, _, _ = strings.Cut(name, "[")
 	return name
@@ -397,8 +394,8 @@ func Betas(h http.Header, pass PassUnpriced) error {
 // wire. Others may switch something on that is charged for.
 var freeOpenAIBetas = []string{"responses=v1", "responses=experimental", "assistants=v1", "assistants=v2"}
 
-// FreeOpenAIBetas reports whether a header has no word for OpenAI but those that cost
-// nothing, or pass lets it through.
+// FreeOpenAIBetas reports whether a header's words for OpenAI all cost nothing, or pass lets
+// the header through.
 func FreeOpenAIBetas(h http.Header, pass PassUnpriced) bool {
 	for name, values := range h {
 		if !strings.EqualFold(name, OpenAIBetas) {
