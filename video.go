@@ -224,12 +224,13 @@ func (g *Gateway) showVideo(ctx context.Context, account, id string) (*video.Tas
 	if p == nil {
 		return t, nil
 	}
-	if own { // the poll goes on if the client disconnects
-		go func() { _ = g.pollVideo(context.WithoutCancel(ctx), p) }() // who waits gets the error
+	if own {
+		lasting := context.WithoutCancel(ctx)       // the poll goes on if the client disconnects
+		go func() { _ = g.pollVideo(lasting, p) }() // p.Wait returns the error
 	}
-	ctx, cancel := context.WithTimeout(ctx, showTimeout)
+	limited, cancel := context.WithTimeout(ctx, showTimeout)
 	defer cancel()
-	if fresh, err := p.Wait(ctx); err == nil {
+	if fresh, err := p.Wait(limited); err == nil {
 		return fresh, nil
 	}
 	return t, nil
