@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -123,10 +124,7 @@ func surviveClient(t *testing.T, path, body, answer string, die func(*net.TCPCon
 // TestNoReplyIsCutThatCameBeforeTheRequestWasRead is docs/reference/faults.md, row 39: the vendor
 // answers at the first byte of a body, and reads the rest of it only then.
 func TestNoReplyIsCutThatCameBeforeTheRequestWasRead(t *testing.T) {
-	times := 10_000
-	if testing.Short() {
-		times = 500
-	}
+	times := longtest.Count(10_000, 500)
 	filling := strings.Repeat("x", 4<<10)
 	answer := strings.Replace(vendorAnswer, "hi", filling, 1)
 	events := "data: " + servertest.Delta(filling) + "\n\ndata: [DONE]\n\n"

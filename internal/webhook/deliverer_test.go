@@ -20,6 +20,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"pgregory.net/rapid"
 
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/webhook"
 )
 
@@ -210,10 +211,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 func TestTenThousandDeliveriesReachAReceiverThatFailsHalfTheTime(t *testing.T) {
-	all := 10_000
-	if testing.Short() { // as with the race detector, for which so many take minutes
-		all = 1_000
-	}
+	all := longtest.Count(10_000, 1_000)
 	synctest.Test(t, func(t *testing.T) {
 		outbox := newOutbox(t, nil)
 		for i := range all {

@@ -9,12 +9,12 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/video"
@@ -341,10 +341,7 @@ var faultTests = map[string]func(dbTest){
 	},
 	"TenThousandOpenHoldsEndWithTheNextStart": func(b dbTest) {
 		const callers = 500
-		holds := int64(10_000)
-		if testing.Short() {
-			holds = 2_000
-		}
+		holds := int64(longtest.Count(10_000, 2_000))
 		b.account("acme", holds)
 		b.inParallel(callers, func(caller int) error {
 			for i := caller; i < int(holds); i += callers {

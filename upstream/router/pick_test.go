@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
@@ -218,7 +219,7 @@ func over(t *testing.T, d *dice, all []*site, edit func(i int, c *router.Channel
 func TestOneFailingChannelOfThreeHarmsFewCalls(t *testing.T) {
 	const s = time.Second
 	rates := []float64{20, 150}
-	if testing.Short() { // as with the race detector, which sees 200 a second in the test below
+	if !longtest.Enabled() { // the test below has 200 a second
 		rates = rates[:1]
 	}
 	for name, is := range map[string]trouble{
