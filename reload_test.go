@@ -15,6 +15,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/discovery"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -87,10 +88,7 @@ func ask(ctx context.Context, h *testGateway, i int) (string, error) {
 func TestAHundredReloadsASecondCostNoCallAndPinItsPrice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers = 20
-		rounds := 1000
-		if testing.Short() { // as with the race detector, which sees each price 25 times all the same
-			rounds = 200
-		}
+		rounds := longtest.Count(1000, 200) // each price is seen 25 times all the same
 		s := newSnapshots(t, sim.New(sim.Options{Fill: true, FirstDelay: 3 * time.Millisecond, Pace: 2 * time.Millisecond}))
 		h := newTestGateway(t, sim.New(sim.Options{}), "1000", func(o *gateway.Options) {
 			first := s.next()

@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/responsestest"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -81,8 +82,11 @@ func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 			strings.TrimSpace(usageChunk(20, 30)), "data: [DONE]\n\n", `event: response.failed`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			step := 1
-			if testing.Short() { // as with the race detector, to which all cuts look alike
+			step := 7
+			switch {
+			case longtest.Enabled():
+				step = 1
+			case testing.Short(): // as with the race detector, to which all cuts look alike
 				step = 29
 			}
 			for at := 0; at < len(c.text); at += step {

@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -72,7 +73,7 @@ func skewed(t *testing.T, s *fakeVideoVendor, tasks video.Store, ledger memory.L
 
 func TestANodeWithAWrongClockEndsNoVideoAndForgetsNone(t *testing.T) {
 	skews := []time.Duration{49 * time.Hour, 8 * 24 * time.Hour, 365 * 24 * time.Hour, -49 * time.Hour, -365 * 24 * time.Hour}
-	if testing.Short() { // as with the race detector, to which all of them look alike
+	if !longtest.Enabled() {
 		skews = skews[:1]
 	}
 	for _, by := range skews {

@@ -21,6 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/store"
 )
@@ -629,10 +630,7 @@ func (c *connections) count() int {
 // Every reload has another key, and so other connections; each is used, the one
 // before it while it is replaced.
 func TestAThousandReloadsLeaveNoGoroutineAndNoConnectionBehind(t *testing.T) {
-	rounds := 1000
-	if testing.Short() {
-		rounds = 200
-	}
+	rounds := longtest.Count(1000, 200)
 	l := newKeyCheckingVendor(t)
 	for i := range rounds + 1 {
 		l.good[fmt.Sprint("vendor-key-", i)] = true

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
 )
@@ -69,7 +70,7 @@ func TestTheNameOfAStoreTellsDatabasesApartWithoutTheirPasswords(t *testing.T) {
 func databases(t *testing.T) map[string]string {
 	t.Helper()
 	stores := map[string]string{"sqlite": "sqlite:" + filepath.Join(t.TempDir(), "books", "b.db")}
-	if !testing.Short() {
+	if longtest.Enabled() {
 		stores["postgres"] = pgtest.Schema(t)
 	}
 	return stores
