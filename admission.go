@@ -1,10 +1,8 @@
 package gateway
 
 import (
-	"context"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/admission"
 )
 
@@ -55,19 +53,4 @@ func (a *Admission) setDefaults() {
 	o := a.options(nil)
 	o.SetDefaults()
 	a.MaxCalls, a.MaxWaiting, a.MaxWait, a.Memory = o.MaxCalls, o.MaxWaiting, o.MaxWait, o.Memory
-}
-
-// enter takes a slot among the running calls; see [admission.Admission.Enter]. Later calls
-// do nothing.
-func (c *call) enter(ctx context.Context, body int64) error {
-	if c.slot.Held() && body <= 0 {
-		return nil
-	}
-	if c.observed {
-		defer c.spent(&c.entry.phases.Admit, c.g.options.Now())
-	}
-	if err := c.g.admission.Enter(ctx, c.principal, body, &c.slot); err != nil {
-		return fault.From(err)
-	}
-	return nil
 }

@@ -59,11 +59,11 @@ func TestACallThatIsRefusedGivesItsPlaceBack(t *testing.T) {
 	for range 3 {
 		x := authenticated(t, t.Context(), h.Gateway)
 		for range 2 { // of which the second does nothing
-			if err := x.Admit(t.Context(), 0); err != nil {
+			if err := x.AcquireSlot(t.Context(), 0); err != nil {
 				t.Error(err)
 			}
 		}
-		_, err := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(`{"model":"m","messages":[]}`), Follows: x})
+		_, err := x.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(`{"model":"m","messages":[]}`)})
 		if !fault.Is(err, fault.InvalidRequest) || h.Load().Running != 1 {
 			t.Errorf("%v, %+v", err, h.Load())
 		}
@@ -177,13 +177,13 @@ func TestLargeBodiesShareAPartOfTheMemory(t *testing.T) {
 				o.Admission = gateway.Admission{Memory: row.memory * mib, InUse: func() int64 { return min(row.used, row.memory-1) * mib }}
 			})
 			x := authenticated(t, t.Context(), h.Gateway)
-			if err := x.Admit(t.Context(), 0); err != nil { // which looks at the memory
+			if err := x.AcquireSlot(t.Context(), 0); err != nil { // which looks at the memory
 				t.Fatal(err)
 			}
 			const noMemory = "The gateway has no memory left for a body of this size."
-			refusedFor(t, x.Admit(t.Context(), row.not*mib), noMemory)
-			refusedFor(t, x.ReserveMemory(row.not*mib), noMemory)
-			if err := errors.Join(x.Admit(t.Context(), row.fits*mib), x.ReserveMemory(row.fits*mib)); err != nil {
+			refusedFor(t, x.AcquireSlot(t.Context(), row.not*mib), noMemory)
+			refusedFor(t, x.Reserve(row.not*mib), noMemory)
+			if err := errors.Join(x.AcquireSlot(t.Context(), row.fits*mib), x.Reserve(row.fits*mib)); err != nil {
 				t.Error(err)
 			}
 			if l := h.Load(); l.Bodies != row.fits*mib || l.Refused != 2 {
@@ -203,12 +203,12 @@ func TestLargeBodiesOfOneAccountLeaveRoomForThoseOfOthers(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 256 * mib, InUse: func() int64 { return 0 }}
 	})
-	of := func(account, key string) *gateway.Response {
+	of := func(account, key string) *gateway.Entry {
 		return authenticated(t, auth.NewContext(t.Context(), &auth.Principal{Account: account, Key: key}), h.Gateway)
 	}
 	taken := 0
 	for i := range 64 { // of 64 MiB, by several keys
-		if of("alice", fmt.Sprint("k", i%3)).ReserveMemory(mib) == nil {
+		if of("alice", fmt.Sprint("k", i%3)).Reserve(mib) == nil {
 			taken++
 		}
 	}
@@ -216,7 +216,7 @@ func TestLargeBodiesOfOneAccountLeaveRoomForThoseOfOthers(t *testing.T) {
 		t.Errorf("one account has %d MiB of 64, want 48", taken)
 	}
 	bob := of("bob", "k")
-	if err := errors.Join(bob.Admit(t.Context(), 3*mib/2), bob.ReserveMemory(3*mib/2)); err != nil {
+	if err := errors.Join(bob.AcquireSlot(t.Context(), 3*mib/2), bob.Reserve(3*mib/2)); err != nil {
 		t.Errorf("another account's body of 1.5 MiB: %v", err)
 	}
 }
@@ -229,7 +229,7 @@ func TestWithoutALimitOfMemoryNobodyLooksAndNothingIsWeighed(t *testing.T) {
 		o.Admission.InUse = func() int64 { looked = true; return math.MaxInt64 }
 	})
 	x := authenticated(t, t.Context(), h.Gateway)
-	if _, err := h.Chat(t.Context(), hello); err != nil || x.ReserveMemory(1<<60) != nil || looked {
+	if _, err := h.Chat(t.Context(), hello); err != nil || x.Reserve(1<<60) != nil || looked {
 		t.Errorf("%v, looked %t", err, looked)
 	}
 	x.End(200, nil)

@@ -43,7 +43,7 @@ func (c *call) speak(req *speechop.Request) (*Response, error) {
 	mp3 := c.g.options.MP3
 	v := newSpeechStream(c, req, mp3.Ready())
 	if v.want == speech.MP3 && v.mp3 == nil {
-		if err := c.response.ReserveMemory(encoderMemory); err != nil {
+		if err := c.Reserve(encoderMemory); err != nil {
 			return nil, c.fail(err)
 		}
 	}

@@ -99,7 +99,7 @@ func benchmarkCall(b *testing.B, g *gateway.Gateway, ctx context.Context, body [
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		r, err := g.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: body})
+		r, err := g.Do(ctx, gateway.Caller{}, &gateway.Request{Op: upstream.ChatCompletion, Body: body})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -109,6 +109,6 @@ func benchmarkCall(b *testing.B, g *gateway.Gateway, ctx context.Context, body [
 		if err != nil && !errors.Is(err, io.EOF) {
 			b.Fatal(err)
 		}
-		r.End(http.StatusOK, nil)
+		r.Close()
 	}
 }

@@ -45,7 +45,7 @@ type call struct {
 	outer     context.Context // of the request, as the Observer made it; nil before it knows
 	observing callContext     // what outer is where there is an Observer
 	observed  bool            // there is one, for whom more is measured
-	begun     bool            // its caller is known, and it was counted and read
+	begun     bool            // its caller was let in
 	ended     bool            // its log line is written
 
 	// Of the request.
@@ -107,105 +107,12 @@ type logEntry struct {
 	phases      Phases
 }
 
-// newCall begins a call. It pins the models, channels and prices of this moment.
-func (g *Gateway) newCall() *call {
-	c := &call{id: g.options.NewID("req_"), g: g, trail: g.trail, catalog: g.catalog.Load(), started: g.options.Now(), observed: len(g.observers.all) > 0}
-	c.response.ID, c.response.call = c.id, c
-	return c
-}
-
-// open begins the call of a request, or goes on with the one that it follows.
-func (g *Gateway) open(ctx context.Context, q *Request) (*call, context.Context) {
-	if q.Follows != nil && q.Follows.call != nil {
-		c := q.Follows.call
-		return c, c.withObserver(ctx)
-	}
-	c := g.newCall()
-	c.clientID = q.ClientID
-	return c, c.withObserver(ctx)
-}
-
-// begin finds out whose request it is, counts it, refuses one that goes round in a loop
-// of gateways, and has its body read. Every request passes here, typed or raw.
-func (c *call) begin(ctx context.Context, q *Request) error {
-	switch {
-	case q.Refused != nil:
-		return q.Refused
-	case q.Follows != nil && (!c.begun || c.ended || c.entry.op != ""):
-		return fault.New(fault.InternalError, "Request.Follows is a response that failed, has an operation of its own, or has ended.")
-	}
-	if q.Follows == nil {
-		if err := c.authenticate(ctx, q); err != nil {
-			return err
-		}
-		if err := c.countRequest(ctx); err != nil {
-			return err
-		}
-	}
-	if len(q.Via) > 0 {
-		trail, err := c.g.trail.After(q.Via)
-		if err != nil {
-			return err
-		}
-		c.trail = trail
-	}
-	if q.Read != nil {
-		if err := q.Read(&c.response); err != nil {
-			return err
-		}
-	}
-	c.begun, c.idempotencyKey, c.header, c.query, c.sessionName = true, q.IdempotencyKey, q.Header, q.Query, q.sessionName(ctx)
-	return nil
-}
-
-// authenticate finds the principal: that in ctx, or that of the token. It fails
-// with a 401 or a 403; an error of the Authenticator's store never looks like a
-// wrong key.
-func (c *call) authenticate(ctx context.Context, q *Request) (err error) {
-	if c.principal, err = c.g.principal(ctx); err == nil || q.inProcess {
-		return err
-	}
-	defer fault.Recover(&err)
-	if c.observed {
-		defer c.spent(&c.entry.phases.Auth, c.g.options.Now())
-	}
-	p, err := c.g.options.Authenticator.Authenticate(ctx, q.Token)
-	switch {
-	case err != nil:
-		return outage.Error(err)
-	case p == nil:
-		return fault.New(fault.InternalError, "The authenticator gave neither a principal nor an error.")
-	}
-	c.principal = p
-	return nil
-}
-
-// principal is who an in-process call belongs to: the principal in ctx, or without
-// an Authenticator the account "local".
-func (g *Gateway) principal(ctx context.Context) (*auth.Principal, error) {
-	if p, ok := auth.FromContext(ctx); ok {
-		return p, nil
-	}
-	if g.options.Authenticator == nil {
-		return &local, nil
-	}
-	return nil, errNoPrincipal
-}
-
-var errNoPrincipal = fault.New(fault.Unauthorized, "No principal in the context. Put one there with auth.NewContext, or send the key as \"Authorization: Bearer sk-…\".")
-
-// local is the caller where there is no Authenticator.
-var local = auth.Principal{Account: "local", Key: "local", Name: "local"}
-
-// countRequest counts the request against the requests per minute of its key; a
-// 429 says that there were too many.
-func (c *call) countRequest(ctx context.Context) (err error) {
-	defer fault.Recover(&err)
-	if c.observed {
-		defer c.spent(&c.entry.phases.Admit, c.g.options.Now())
-	}
-	c.limits, err = c.g.options.Limiter.Request(ctx, c.principal)
-	return outage.Error(err)
+// newEntry begins a request. It pins the models, channels and prices of this moment.
+func (g *Gateway) newEntry() *Entry {
+	id := g.options.NewID("req_")
+	e := &Entry{ID: id, call: call{id: id, g: g, trail: g.trail, catalog: g.catalog.Load(), started: g.options.Now(), observed: len(g.observers.all) > 0}}
+	e.response.ID, e.response.call = id, &e.call
+	return e
 }
 
 // setRequest makes r, of the endpoint's, the call's request.
@@ -221,10 +128,12 @@ func (c *call) dropRequest() {
 // run takes a parsed request through the pipeline: admission, check, idempotency,
 // call. Every request passes here, in process or over HTTP. The answer is the
 // call's response.
-func (c *call) run(ctx context.Context, heartbeat func([]byte)) error {
+func (c *call) run(ctx context.Context) error {
 	c.entry.op, c.entry.model, c.entry.stream = c.spec.Op, c.info.Model, c.info.Stream != nil
-	if err := c.enter(ctx, 0); err != nil { // over HTTP it has one: Response.Admit took it before the body was read
-		return err
+	if !c.slot.Held() { // over HTTP it has one: it was taken before the body was read
+		if err := c.AcquireSlot(ctx, 0); err != nil {
+			return err
+		}
 	}
 	m, err := c.findModel()
 	if err != nil {
@@ -246,7 +155,6 @@ func (c *call) run(ctx context.Context, heartbeat func([]byte)) error {
 		}
 	}
 	c.bind(ctx, m)
-	c.heartbeat = heartbeat
 	_, err = c.start()
 	if fault.Is(err, fault.IdempotencyConflict) && c.idempotencyKey != "" { // another request may have claimed the key since, and been answered
 		if replayed, _ := c.replayed(ctx); replayed {

@@ -123,11 +123,11 @@ func TestASilentStreamHasAHeartbeatEvery15Seconds(t *testing.T) {
 				}()
 				var mu sync.Mutex
 				var beats []string
-				r, err := h.Do(t.Context(), &gateway.Request{Op: c.op, Body: []byte(c.body), Heartbeat: func(b []byte) {
+				r, err := h.Do(t.Context(), gateway.Caller{Heartbeat: func(b []byte) {
 					mu.Lock()
 					defer mu.Unlock()
 					beats = append(beats, string(b))
-				}})
+				}}, &gateway.Request{Op: c.op, Body: []byte(c.body)})
 				must(t, err)
 				rest := drain(t, r.Stream)
 				mu.Lock()
@@ -387,7 +387,7 @@ func TestAnErrorInA200TellsNeitherCallerNorLogWhatTheVendorSaid(t *testing.T) {
 			})
 			r, err := h.ask(t.Context(), c.ask)
 			out, err := finish(r, err)
-			r.End(0, err)
+			r.Close()
 			if !fault.Is(err, c.code) {
 				t.Errorf("error %v, want %s", err, c.code)
 			}

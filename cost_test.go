@@ -176,7 +176,7 @@ func (row costRow) run(t *testing.T) {
 	if row.op == upstream.EditImage {
 		q.Body, q.Form = nil, editForm(t, row.model, strings.Fields(row.body)...).Form
 	}
-	r, err := h.Do(t.Context(), q)
+	r, err := h.Do(t.Context(), gateway.Caller{}, q)
 	if row.status != 0 {
 		if f := fault.From(err); f == nil || f.HTTPStatus() != row.status || h.spent(t) != 0 {
 			t.Errorf("%v, spent %s, want a %d for nothing", err, h.spent(t), row.status)
@@ -365,8 +365,8 @@ func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {
 		g, err := gateway.New(gateway.Options{Upstream: up, Meter: watch, Prices: prices, RequirePrice: true})
 		must(t, err)
 		defer g.Close()
-		r, err := g.Do(t.Context(), &gateway.Request{Op: ware.op, Body: body})
-		r.End(0, err)
+		r, err := g.Do(t.Context(), gateway.Caller{}, &gateway.Request{Op: ware.op, Body: body})
+		r.Close()
 		if up.count() == 0 {
 			return
 		}

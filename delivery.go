@@ -157,5 +157,5 @@ func (d *delivery) Err() error {
 func (d *delivery) Receipt() (billing.Receipt, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.c.response.Receipt()
+	return d.c.Receipt()
 }

@@ -277,7 +277,7 @@ func (l *operationRequest) start(ctx context.Context, t *testing.T, h *testGatew
 	if l.op == upstream.EditImage {
 		q.Form = editForm(t, l.model).Form
 	}
-	return h.Do(ctx, q)
+	return h.Do(ctx, gateway.Caller{}, q)
 }
 
 // over is a gateway whose one channel, "c0", asks up for the request's model.

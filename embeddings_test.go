@@ -311,7 +311,7 @@ func BenchmarkEmbeddings(b *testing.B) {
 		b.Run(format, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := g.Do(ctx, &gateway.Request{Op: upstream.Embeddings, Body: body}); err != nil {
+				if _, err := g.Do(ctx, gateway.Caller{}, &gateway.Request{Op: upstream.Embeddings, Body: body}); err != nil {
 					b.Fatal(err)
 				}
 			}

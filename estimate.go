@@ -33,27 +33,33 @@ type Estimate struct {
 }
 
 // Estimate reads and checks a request as [Gateway.Do] does, and returns what it would
-// cost at the prices of this moment. It counts as a request, unless it follows one.
-// Every error is the *fault.Error that Do would have failed with before the account
-// and an upstream were asked.
-func (g *Gateway) Estimate(ctx context.Context, q *Request) (_ Estimate, err error) {
-	c, ctx := g.open(ctx, q)
-	defer func() {
-		if q.Form != nil {
-			g.closeForm(c, q.Form)
-		}
-		if q.Follows == nil {
-			c.response.End(0, err)
-		}
-	}()
+// cost at the prices of this moment. It counts as a request. Every error is the *fault.Error
+// that Do would have failed with before the account and an upstream were asked.
+func (g *Gateway) Estimate(ctx context.Context, caller Caller, q *Request) (_ Estimate, err error) {
+	e, err := g.Enter(ctx, caller)
+	defer func() { e.End(0, err) }()
+	if err == nil {
+		return e.Estimate(ctx, q)
+	}
+	if q.Form != nil {
+		g.closeForm(&e.call, q.Form)
+	}
+	return Estimate{}, err
+}
+
+// Estimate is [Gateway.Estimate] for a request whose caller was let in.
+func (c *call) Estimate(ctx context.Context, q *Request) (_ Estimate, err error) {
+	if q.Form != nil {
+		defer c.g.closeForm(c, q.Form)
+	}
 	defer fault.Recover(&err)
-	if err := c.begin(ctx, q); err != nil {
-		return Estimate{}, fault.From(err)
+	if err := c.mustBeOpen(); err != nil {
+		return Estimate{}, err
 	}
 	if err := c.parse(q); err != nil {
 		return Estimate{}, err
 	}
-	return c.estimate(ctx)
+	return c.estimate(c.withObserver(ctx))
 }
 
 func (c *call) estimate(ctx context.Context) (Estimate, error) {

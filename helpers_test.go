@@ -216,16 +216,16 @@ func (h *testGateway) spent(t testing.TB) billing.Money {
 }
 
 // authenticated is a request that was counted, and has not asked for anything yet.
-func authenticated(t testing.TB, ctx context.Context, g *gateway.Gateway) *gateway.Response {
+func authenticated(t testing.TB, ctx context.Context, g *gateway.Gateway) *gateway.Entry {
 	t.Helper()
-	r, err := g.Do(ctx, &gateway.Request{})
+	e, err := g.Enter(ctx, gateway.Caller{})
 	must(t, err)
-	return r
+	return e
 }
 
 // do sends one raw request, with an idempotency key if one is given.
 func (h *testGateway) do(ctx context.Context, op upstream.Op, body string, key ...string) (*gateway.Response, error) {
-	return h.Do(ctx, &gateway.Request{Op: op, Body: []byte(body), IdempotencyKey: strings.Join(key, "")})
+	return h.Do(ctx, gateway.Caller{}, &gateway.Request{Op: op, Body: []byte(body), IdempotencyKey: strings.Join(key, "")})
 }
 
 // ask sends a chat completion.

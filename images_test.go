@@ -40,7 +40,7 @@ func TestNothingIsSentInASilenceOfPicturesSoThatAFailureKeepsItsStatus(t *testin
 		})
 		h := newPricedGateway(t, up, "1", "imagegen-2", rates(t, "image", "0.5"))
 		silent := func(event []byte) { t.Errorf("%q was sent", event) }
-		_, err := h.Do(t.Context(), &gateway.Request{Op: upstream.GenerateImage, Body: []byte(`{"model":"imagegen-2","prompt":"a","stream":true}`), Heartbeat: silent})
+		_, err := h.Do(t.Context(), gateway.Caller{Heartbeat: silent}, &gateway.Request{Op: upstream.GenerateImage, Body: []byte(`{"model":"imagegen-2","prompt":"a","stream":true}`)})
 		if !fault.Is(err, fault.InternalServerError) {
 			t.Error(err)
 		}
@@ -125,7 +125,7 @@ func editFile(name string, content []byte) upstream.Part {
 
 // change sends a form.
 func (h *testGateway) change(ctx context.Context, key string, form *countedForm) (*gateway.Response, error) {
-	return h.Do(ctx, &gateway.Request{Op: upstream.EditImage, Form: form.Form, IdempotencyKey: key})
+	return h.Do(ctx, gateway.Caller{}, &gateway.Request{Op: upstream.EditImage, Form: form.Form, IdempotencyKey: key})
 }
 
 const edited = `{"created":1,"data":[{"b64_json":"aGk="}],"usage":{"input_tokens":300,"input_tokens_details":{"text_tokens":20,"image_tokens":280},"output_tokens":4160}}`
@@ -243,7 +243,7 @@ func TestAStreamOfAnEditKeepsItsFormUntilItsEnd(t *testing.T) {
 func TestOnlyAFormOfAnEditIsTaken(t *testing.T) {
 	h := newPricedGateway(t, &scriptedUpstream{text: edited}, "1", "imagegen-2", rates(t, "image", "0.5"))
 	form := editForm(t, "imagegen-2")
-	if _, err := h.Do(t.Context(), &gateway.Request{Op: upstream.GenerateImage, Form: form.Form}); !fault.Is(err, fault.NotFound) || form.released.Load() != 1 {
+	if _, err := h.Do(t.Context(), gateway.Caller{}, &gateway.Request{Op: upstream.GenerateImage, Form: form.Form}); !fault.Is(err, fault.NotFound) || form.released.Load() != 1 {
 		t.Error(err)
 	}
 	if _, err := h.do(t.Context(), upstream.EditImage, "{}"); !fault.Is(err, fault.NotFound) {

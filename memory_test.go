@@ -71,11 +71,12 @@ func newAnswerGateway(t *testing.T, answers ...*slowAnswer) *testGateway {
 
 // get asks for the next answer, and ends the request with what became of it.
 func (h *testGateway) get(ctx context.Context) error {
-	r, err := h.ask(ctx, askChat)
-	r.End(200, err)
+	e, err := h.Enter(ctx, gateway.Caller{})
 	if err == nil {
-		r.Release()
+		_, err = e.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat)})
 	}
+	e.End(200, err)
+	e.Release()
 	return err
 }
 
@@ -106,13 +107,14 @@ func TestALargeAnswerCountsAsMuchAsTheMemoryThatItHolds(t *testing.T) {
 			p := newSlowAnswer(size)
 			close(p.end)
 			h := newAnswerGateway(t, p)
-			r, err := h.ask(t.Context(), askChat)
+			e := authenticated(t, t.Context(), h.Gateway)
+			r, err := e.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat)})
 			must(t, err)
 			if counted, held := h.Load().Answers, int64(cap(r.Body)); counted < held*7/8 || held > 2*int64(len(r.Body)) {
 				t.Errorf("an answer of %d bytes holds %d, and %d are counted", len(r.Body), held, counted)
 			}
-			r.Release()
-			r.End(200, nil)
+			e.Release()
+			e.End(200, nil)
 		}
 	}
 }
@@ -215,7 +217,7 @@ func TestAnAnswerThatWasReadIsInNobodysWay(t *testing.T) {
 		if err := h.get(t.Context()); err != nil || time.Since(began) != 0 {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
-		r.End(200, nil)
+		r.Close()
 		if l := h.Load(); l.Answers != 0 {
 			t.Errorf("in the end %+v", l)
 		}
@@ -245,7 +247,7 @@ func TestThePartsOfAnAnswerAreReadAsThereIsRoomForEach(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			x, err := h.do(t.Context(), upstream.Embeddings, texts(parts))
-			x.End(200, err)
+			x.Close()
 			done <- err
 		}()
 		synctest.Wait()
@@ -270,14 +272,13 @@ func TestAnAnswerThatIsNoneKeepsNoRoom(t *testing.T) {
 		p.tail = strings.NewReader("nonsense")
 		close(p.end)
 		h := newAnswerGateway(t, p, p, p)
-		x, err := h.ask(t.Context(), askChat)
+		_, err := h.ask(t.Context(), askChat)
 		if !fault.Is(err, fault.BadGateway) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if l := h.Load(); l.Answers != 0 {
-			t.Errorf("%s: before its end %+v", name, l)
+			t.Errorf("%s: %+v", name, l)
 		}
-		x.End(502, err)
 	}
 }
 
@@ -378,7 +379,7 @@ func TestWhatADriverKeepsCountsInTheMemoryForAnswers(t *testing.T) {
 		o.Admission = gateway.Admission{Memory: 256 << 20, InUse: func() int64 { return 0 }}
 	})
 	r := h.must(t, upstream.Embeddings, texts(1))
-	r.End(200, nil)
+	r.Close()
 	if got := h.Load().Answers; got != 0 {
 		t.Errorf("%d bytes are still reserved", got)
 	}
@@ -411,7 +412,7 @@ func TestAStreamThatIsLeftGivesBackTheMemoryOfItsLargeEvent(t *testing.T) {
 		if h.Load().Answers == 0 {
 			t.Errorf("%s: the event takes no memory", row.op)
 		}
-		r.End(200, nil)
+		r.Close()
 		if left := h.Load().Answers; left != 0 {
 			t.Errorf("%s: %d bytes are left", row.op, left)
 		}

@@ -201,7 +201,7 @@ func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *tes
 			}
 		}()
 		ctx, leave := context.WithCancel(t.Context())
-		r, err := h.Do(ctx, &gateway.Request{Op: upstream.Messages, Body: []byte(askMessageStream), Heartbeat: func([]byte) { beats.Add(1) }})
+		r, err := h.Do(ctx, gateway.Caller{Heartbeat: func([]byte) { beats.Add(1) }}, &gateway.Request{Op: upstream.Messages, Body: []byte(askMessageStream)})
 		must(t, err)
 		time.AfterFunc(81*time.Second, leave)
 		for err == nil {

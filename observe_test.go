@@ -103,7 +103,9 @@ func TestAnObserverIsToldOfARequestAndItsAttempts(t *testing.T) {
 	var d recordedEvents
 	up := &failsOnce{scriptedUpstream: scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}}
 	h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
-	x, err := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat), ClientID: "mine"})
+	x, err := h.Enter(t.Context(), gateway.Caller{ClientID: "mine"})
+	must(t, err)
+	_, err = x.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat)})
 	must(t, err)
 	x.End(http.StatusOK, nil)
 	x.End(http.StatusOK, nil)
@@ -139,7 +141,7 @@ func TestAnObserverIsToldWhereTheTimeGoes(t *testing.T) {
 	var clock counting
 	h := newTestGateway(t, &scriptedUpstream{text: chatStream(usageChunk(20, 4))}, "1", func(o *gateway.Options) { o.Observe, o.Now = d.observer(), clock.now })
 	r, _ := h.complete(t, upstream.ChatCompletion, askChatStream)
-	r.End(200, nil)
+	r.Close()
 	f := d.facts[0]
 	p := f.Phases
 	if p.Admit <= 0 || p.Hold <= 0 || p.Upstream <= 0 || p.Settle <= 0 || f.First <= 0 || !f.Stream {
@@ -245,7 +247,7 @@ func TestAnObserverGetsHowARequestEnded(t *testing.T) {
 				o.Observe, o.Logger = d.observer(), slog.New(slog.NewTextHandler(&log, nil))
 			})
 			x, err := h.ask(t.Context(), strings.Replace(askChat, `"m"`, `"`+row.model+`"`, 1))
-			x.End(0, err)
+			x.Close()
 			f := d.facts[0]
 			if f.Outcome != row.outcome || (f.Code != "") != (err != nil) || f.Listed != row.listed || (f.Channel == "") != (row.channel == "") || len(f.Model) > 300 {
 				t.Errorf("the event is %+v", f)
@@ -283,8 +285,8 @@ func TestTheLifeOfAVideoIsTold(t *testing.T) {
 			})
 		})
 		r, err := h.submit(t.Context(), askBeta)
-		r.End(200, err)
 		must(t, err)
+		r.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			defer cancel()
@@ -335,7 +337,7 @@ func TestACallIsPartOfItsRequestWhateverItsContextIsMadeOf(t *testing.T) {
 				ctx = x.Context()
 			}
 			ctx = context.WithValue(ctx, own{}, "mine")
-			if _, err := h.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat), Follows: x}); err != nil {
+			if _, err := x.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat)}); err != nil {
 				t.Fatal(err)
 			}
 			x.End(200, nil)
@@ -353,7 +355,7 @@ func TestACallEndsWithItsOwnContext(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: chatAnswer(reported)}, "1", func(o *gateway.Options) { o.Observe = d.observer() })
 	x := authenticated(t, t.Context(), h.Gateway)
 	cancel()
-	_, err := h.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat), Follows: x})
+	_, err := x.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat)})
 	if !fault.Is(err, fault.ClientGone) {
 		t.Errorf("the call ended with %v", err)
 	}
@@ -382,8 +384,7 @@ func linesOf(t *testing.T, text string) (asText, asJSON string) {
 			h := newTestGateway(t, &scriptedUpstream{err: (&upstream.Failure{Sent: true, Err: errors.New(text)}).Fault()}, "1", func(o *gateway.Options) {
 				o.Logger = slog.New(handler)
 			})
-			x, callErr := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(asked), ClientID: "mine"})
-			x.End(500, callErr)
+			_, _ = h.Do(t.Context(), gateway.Caller{ClientID: "mine"}, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(asked)})
 			if strings.Count(buf.String(), "\n") != 1 {
 				t.Errorf("%q makes %d lines: %q", text, strings.Count(buf.String(), "\n"), buf)
 			}

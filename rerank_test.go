@@ -121,7 +121,7 @@ func TestARankingIsEstimated(t *testing.T) {
 		{"input", micro(250 * 134), false, billing.Usage{Input: 250 * 134}},
 	} {
 		h := newTestGateway(t, &scriptedUpstream{}, "1", soldBy(t, 130, row.unit, "1"))
-		e, err := h.Estimate(t.Context(), &gateway.Request{Op: upstream.Rerank, Body: body})
+		e, err := h.Estimate(t.Context(), gateway.Caller{}, &gateway.Request{Op: upstream.Rerank, Body: body})
 		if err != nil || e.Most != row.most || e.Least != row.most || e.Exact != row.exact || e.Usage != row.usage {
 			t.Errorf("%s: %+v, %v", row.unit, e, err)
 		}

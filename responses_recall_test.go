@@ -282,12 +282,14 @@ func TestTheBodyOfAStreamStaysInMemoryWhereItIsStored(t *testing.T) {
 		k := newStateGateway(t, &responsesVendor{}, func(o *gateway.Options) {
 			o.Responses.Mode, o.Admission.Memory = row.mode, 8<<30
 		})
-		r, err := k.Do(t.Context(), &gateway.Request{Op: upstream.Responses, Body: []byte(row.body), Read: func(r *gateway.Response) error { return r.ReserveMemory(size) }})
+		e := authenticated(t, t.Context(), k.Gateway)
+		must(t, e.Reserve(size))
+		_, err := e.Do(t.Context(), &gateway.Request{Op: upstream.Responses, Body: []byte(row.body)})
 		must(t, err)
 		if got := k.Load().Bodies; got != row.want {
 			t.Errorf("%q, %s: %d bytes are reserved, want %d", row.mode, row.body, got, row.want)
 		}
-		r.End(200, nil)
+		e.End(200, nil)
 		if got := k.Load().Bodies; got != 0 {
 			t.Errorf("%q: %d bytes are left", row.mode, got)
 		}
@@ -368,12 +370,12 @@ func TestAnItemIsInsertedWithinBoundsHoweverOftenItIsNamed(t *testing.T) {
 			})
 			k.must(t, upstream.Responses, askResponse)
 			body := `{"model":"m","max_output_tokens":1,"input":[` + strings.Repeat(`{"id":"msg_1"},`, row.references) + userItem + `]}`
-			r, err := k.Do(t.Context(), &gateway.Request{Op: op, Body: []byte(body)})
+			r, err := k.Do(t.Context(), gateway.Caller{}, &gateway.Request{Op: op, Body: []byte(body)})
 			got := 200
 			if f := fault.From(err); f != nil {
 				got = f.HTTPStatus()
 			}
-			r.End(got, nil)
+			r.Close()
 			if calls := len(v.calls) - 1; got != row.status || (calls > 0) != (row.status == 200) {
 				t.Errorf("%s, %s: status %d (%v) after %d calls, want %d", row.name, op, got, err, calls, row.status)
 			}

@@ -35,10 +35,8 @@ func (g *Gateway) StoredResponse(ctx context.Context, id string) ([]byte, error)
 }
 
 // StoredResponse is [Gateway.StoredResponse] for the request's caller, as a part of that
-// request: slots and memory are given back by Release or End, when the answer is written.
-func (r *Response) StoredResponse(id string) ([]byte, error) {
-	return r.call.storedResponse(r.Context(), id)
-}
+// request: slots and memory are given back by End, when the answer is written.
+func (c *call) StoredResponse(id string) ([]byte, error) { return c.storedResponse(c.Context(), id) }
 
 func (c *call) storedResponse(ctx context.Context, id string) ([]byte, error) {
 	row, err := c.ownResponse(ctx, id)
@@ -68,8 +66,8 @@ func (g *Gateway) DeleteResponse(ctx context.Context, id string) error {
 }
 
 // DeleteResponse is [Gateway.DeleteResponse] for the request's caller, as
-// [Response.StoredResponse] is.
-func (r *Response) DeleteResponse(id string) error { return r.call.deleteResponse(r.Context(), id) }
+// [Entry.StoredResponse] is.
+func (c *call) DeleteResponse(id string) error { return c.deleteResponse(c.Context(), id) }
 
 func (c *call) deleteResponse(ctx context.Context, id string) (err error) {
 	row, err := c.ownResponse(ctx, id)
@@ -116,9 +114,9 @@ func (g *Gateway) ResponseInputItems(ctx context.Context, id string, o InputItem
 }
 
 // ResponseInputItems is [Gateway.ResponseInputItems] for the request's caller, as
-// [Response.StoredResponse] is.
-func (r *Response) ResponseInputItems(id string, o InputItemsOptions) ([]byte, error) {
-	return r.call.inputItems(r.Context(), id, o)
+// [Entry.StoredResponse] is.
+func (c *call) ResponseInputItems(id string, o InputItemsOptions) ([]byte, error) {
+	return c.inputItems(c.Context(), id, o)
 }
 
 func (c *call) inputItems(ctx context.Context, id string, o InputItemsOptions) ([]byte, error) {
@@ -183,7 +181,7 @@ func (c *call) inputOf(ctx context.Context, row *state.Response, o *InputItemsOp
 		if before == nil || before.ID != row.Previous {
 			break
 		}
-		if err := c.response.ReserveMemory(int64(len(before.Body))); err != nil {
+		if err := c.Reserve(int64(len(before.Body))); err != nil {
 			return nil, err
 		}
 		row = before
@@ -214,11 +212,8 @@ func atVendor(row *state.Response) bool { return len(row.Body) == 0 && row.Chann
 
 // openStored begins the call of an operation on what is stored, in process.
 func (g *Gateway) openStored(ctx context.Context) (c *call, err error) {
-	c = g.newCall()
-	if c.principal, err = g.principal(ctx); err != nil {
-		return nil, err
-	}
-	return c, c.countRequest(ctx)
+	c = &g.newEntry().call
+	return c, c.begin(ctx, &Caller{inProcess: true})
 }
 
 // ownResponse is a response that the caller's account has stored, here or at a vendor. What
@@ -231,7 +226,7 @@ func (c *call) ownResponse(ctx context.Context, id string) (row *state.Response,
 	if c.g.options.Responses.Mode == ResponsesOff {
 		return nil, fault.New(fault.NotFound, "This gateway does not show or delete stored responses.")
 	}
-	if err := c.enter(ctx, 0); err != nil {
+	if err := c.AcquireSlot(ctx, 0); err != nil {
 		return nil, err
 	}
 	if c.lease == nil {
@@ -245,7 +240,7 @@ func (c *call) ownResponse(ctx context.Context, id string) (row *state.Response,
 	if row == nil || row.ID != id {
 		return nil, errNoResponse(id)
 	}
-	return row, c.response.ReserveMemory(int64(len(row.Body)))
+	return row, c.Reserve(int64(len(row.Body)))
 }
 
 func errNoResponse(id string) error {

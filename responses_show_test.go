@@ -40,18 +40,18 @@ func (v keeper) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 
 // storedOperations are those on a response by its id, as a part of a request and in process.
 var storedOperations = map[string]struct {
-	of      func(r *gateway.Response, id string) error
+	of      func(r *gateway.Entry, id string) error
 	process func(ctx context.Context, g *gateway.Gateway, id string) error
 }{
 	"show": {
-		func(r *gateway.Response, id string) error { _, err := r.StoredResponse(id); return err },
+		func(r *gateway.Entry, id string) error { _, err := r.StoredResponse(id); return err },
 		func(ctx context.Context, g *gateway.Gateway, id string) error {
 			_, err := g.StoredResponse(ctx, id)
 			return err
 		},
 	},
 	"input": {
-		func(r *gateway.Response, id string) error {
+		func(r *gateway.Entry, id string) error {
 			_, err := r.ResponseInputItems(id, gateway.InputItemsOptions{Limit: 1, Ascending: true})
 			return err
 		},
@@ -61,7 +61,7 @@ var storedOperations = map[string]struct {
 		},
 	},
 	"delete": {
-		func(r *gateway.Response, id string) error { return r.DeleteResponse(id) },
+		func(r *gateway.Entry, id string) error { return r.DeleteResponse(id) },
 		func(ctx context.Context, g *gateway.Gateway, id string) error { return g.DeleteResponse(ctx, id) },
 	},
 }
@@ -76,7 +76,7 @@ func TestWhatIsStoredIsReadWithASlotOfItsKey(t *testing.T) {
 			k := newStateGateway(t, v.responsesVendor, func(o *gateway.Options) {
 				o.Upstream, o.Responses.Mode, o.Responses.Store, o.Limiter = v, mode, kept, new(auth.MemoryLimiter)
 			})
-			k.must(t, upstream.Responses, askResponse).End(200, nil)
+			k.must(t, upstream.Responses, askResponse).Close()
 			caller := func(l auth.Limits) context.Context {
 				return auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Limits: l})
 			}
@@ -121,8 +121,8 @@ func TestWhatIsStoredIsMemoryOfItsRequest(t *testing.T) {
 				o.Admission.Memory, o.Admission.InUse = 8<<30, func() int64 { return 0 }
 			})
 			must(t, k.ledger.Credit(t.Context(), "local", 10*billing.One, "paid in"))
-			k.must(t, upstream.Responses, askResponse).End(200, nil)
-			k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"previous_response_id":"resp_1","input":"x"}`).End(200, nil)
+			k.must(t, upstream.Responses, askResponse).Close()
+			k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"previous_response_id":"resp_1","input":"x"}`).Close()
 			held := func() int64 { return k.Load().Bodies + k.Load().Answers }
 			most := int64(size)
 			if mode == gateway.ResponsesOn && name == "input" { // of both
@@ -141,9 +141,9 @@ func TestWhatIsStoredIsMemoryOfItsRequest(t *testing.T) {
 	k := newStateGateway(t, &responsesVendor{filler: size}, func(o *gateway.Options) {
 		o.Admission.Memory, o.Admission.InUse = 64<<20, func() int64 { return 0 }
 	})
-	k.must(t, upstream.Responses, askResponse).End(200, nil)
+	k.must(t, upstream.Responses, askResponse).Close()
 	x := authenticated(t, asAccount(t, "local"), k.Gateway)
-	if err := errors.Join(x.Admit(t.Context(), 0), x.ReserveMemory(48<<20-size/2)); err != nil { // of the 48 MiB that one account may have
+	if err := errors.Join(x.AcquireSlot(t.Context(), 0), x.Reserve(48<<20-size/2)); err != nil { // of the 48 MiB that one account may have
 		t.Fatal(err)
 	}
 	for name, op := range storedOperations {

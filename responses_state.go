@@ -326,7 +326,7 @@ func (q *recall) reserve(ref responsesop.Reference, bytes int) (ok bool, err err
 	if bytes > q.reserved {
 		more := bytes - q.reserved
 		q.reserved = bytes
-		err = q.call.response.ReserveMemory(int64(more))
+		err = q.call.Reserve(int64(more))
 	}
 	return err == nil, err
 }

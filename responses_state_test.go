@@ -344,7 +344,7 @@ func TestAStreamThatIsBrokenOffIsNotStored(t *testing.T) {
 	}
 	r.Stream.Await() // the end is here, and nobody takes it
 	_ = r.Stream.Close()
-	r.End(200, r.Stream.Err())
+	r.Close()
 	if len(kept.kept) != 0 {
 		t.Errorf("kept %+v", kept.kept[0].ID)
 	}
@@ -557,7 +557,7 @@ func TestAnAnswerWhoseChargeIsNotRecordedIsWithheldAndNotStored(t *testing.T) {
 			got := fmt.Sprint(err)
 			if err == nil {
 				got = drain(t, r.Stream)
-				r.End(200, r.Stream.Err())
+				r.Close()
 			}
 			if !strings.Contains(got, "could not be recorded") || strings.Contains(got, "response.completed") {
 				t.Errorf("%s: got %s", name, got)

@@ -160,7 +160,7 @@ func TestWordsOfTheBetaHeaderThatMayCostAreLeftOutInPrepaidOnly(t *testing.T) {
 		})
 		h := newTestGateway(t, newRouter(t, router.Channel{Name: "c", Upstream: answering{upstream.Responses, vendor}, Models: map[string]string{"m": "m"}, Pass: strings.Fields(c.pass)}), "1.00", c.edit)
 		header := http.Header{"Openai-Beta": c.beta, "X-Own": {"1"}}
-		r, err := h.Do(asAccount(t, "local"), &gateway.Request{Op: upstream.Responses, Body: []byte(askResponse), Header: header})
+		r, err := h.Do(asAccount(t, "local"), gateway.Caller{}, &gateway.Request{Op: upstream.Responses, Body: []byte(askResponse), Header: header})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -311,8 +311,8 @@ func TestALongSilenceHasEventsAndADuplicateHasThemToo(t *testing.T) {
 			defer mu.Unlock()
 			got.Write(b)
 		}
-		ask := &gateway.Request{Op: upstream.Responses, Body: []byte(askResponseStream), IdempotencyKey: "k", Heartbeat: write}
-		r, err := h.Do(t.Context(), ask)
+		ask := &gateway.Request{Op: upstream.Responses, Body: []byte(askResponseStream), IdempotencyKey: "k"}
+		r, err := h.Do(t.Context(), gateway.Caller{Heartbeat: write}, ask)
 		for err == nil {
 			var b []byte
 			b, err = r.Stream.Next()
@@ -332,13 +332,16 @@ func TestALongSilenceHasEventsAndADuplicateHasThemToo(t *testing.T) {
 
 func TestARequestThatFailsBehindAHeartbeatEndsItsStream(t *testing.T) {
 	h := newResponsesGateway(t, &scriptedUpstream{err: fault.New(fault.ServiceUnavailable, "It is full.")}, "1.00", nil)
-	r, err := h.do(t.Context(), upstream.Responses, askResponseStream)
-	out := string(r.AppendError(nil, err))
+	failed := func(body string) string {
+		e := authenticated(t, t.Context(), h.Gateway)
+		_, err := e.Do(t.Context(), &gateway.Request{Op: upstream.Responses, Body: []byte(body)})
+		return string(e.AppendError(nil, err))
+	}
+	out := failed(askResponseStream)
 	if err := responsestest.Check([]byte(out), responsestest.Done); err != nil || !strings.Contains(out, `"error":{"code":"server_is_overloaded"`) {
 		t.Errorf("%v\n%s", err, out)
 	}
-	r, err = h.do(t.Context(), upstream.Responses, `{`)
-	out = string(r.AppendError(nil, err))
+	out = failed(`{`)
 	if !strings.HasPrefix(out, `data: {"error":{`) { // of what was not parsed
 		t.Errorf("%s", out)
 	}

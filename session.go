@@ -34,15 +34,15 @@ func IsSessionName(name string) bool { return session.IsName(name) }
 type sessionContext struct{}
 
 // WithSession returns a context in which requests for text belong to a session of the
-// caller's account, as [Request.Session] does: in process, where there are no headers.
+// caller's account, as [Caller.Session] does: in process, where there are no headers.
 func WithSession(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, sessionContext{}, name)
 }
 
 // sessionName is what the caller names the request's session beside its body; empty for
 // none.
-func (q *Request) sessionName(ctx context.Context) string {
-	name := q.Session
+func (c *Caller) sessionName(ctx context.Context) string {
+	name := c.Session
 	if !session.IsName(name) {
 		name, _ = ctx.Value(sessionContext{}).(string)
 	}

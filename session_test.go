@@ -44,11 +44,11 @@ func (s *sessions) Do(_ context.Context, c *upstream.Call) (*upstream.Reply, err
 }
 
 // of is the session of a request.
-func (s *sessions) of(t testing.TB, ctx context.Context, g *gateway.Gateway, q gateway.Request) upstream.Session {
+func (s *sessions) of(t testing.TB, ctx context.Context, g *gateway.Gateway, session string, q gateway.Request) upstream.Session {
 	t.Helper()
-	r, err := g.Do(ctx, &q)
-	r.End(200, err)
+	r, err := g.Do(ctx, gateway.Caller{Session: session}, &q)
 	must(t, err)
+	r.Close()
 	return s.seen[len(s.seen)-1]
 }
 
@@ -72,7 +72,7 @@ func body(more string) []byte {
 
 func TestTheSessionOfARequest(t *testing.T) {
 	s, g := newSessions(t, nil)
-	want := s.of(t, t.Context(), g, gateway.Request{Op: upstream.ChatCompletion, Body: body(""), Session: named})
+	want := s.of(t, t.Context(), g, named, gateway.Request{Op: upstream.ChatCompletion, Body: body("")})
 	if want == (upstream.Session{}) {
 		t.Fatal("a request that names its session has none")
 	}
@@ -104,11 +104,11 @@ func TestTheSessionOfARequest(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			ctx := gateway.WithSession(t.Context(), row.ctx)
-			q := gateway.Request{Op: row.op, Body: body(row.more), Session: row.session}
+			q := gateway.Request{Op: row.op, Body: body(row.more)}
 			if row.op == upstream.Embeddings || row.op == upstream.Responses || row.op == upstream.CountInput {
 				q.Body = []byte(`{"model":"m","input":"Hi."` + row.more + `}`)
 			}
-			got := s.of(t, ctx, g, q)
+			got := s.of(t, ctx, g, row.session, q)
 			if (got != upstream.Session{}) != row.has || row.has && got != want {
 				t.Errorf("got the session %x, want one: %t", got, row.has)
 			}
@@ -125,7 +125,7 @@ func TestASessionIsItsAccountsAndItsDeploymentsOwn(t *testing.T) {
 	random, none := newSessions(t, func(o *gateway.Options) { o.Secrets = nil })
 	of := func(s *sessions, g *gateway.Gateway, account, name string) upstream.Session {
 		ctx := auth.NewContext(t.Context(), &auth.Principal{Account: account, Key: account + "-key"})
-		return s.of(t, ctx, g, gateway.Request{Op: upstream.ChatCompletion, Body: body(""), Session: name})
+		return s.of(t, ctx, g, name, gateway.Request{Op: upstream.ChatCompletion, Body: body("")})
 	}
 	want := of(s, g, "acme", "x1")
 	if got := of(restarted, same, "acme", "x1"); got != want {
@@ -151,7 +151,7 @@ func TestAffinityByPrefixAndNone(t *testing.T) {
 	models := []gateway.Model{{ID: "off", Affinity: gateway.AffinityOff}, {ID: "session", Affinity: gateway.AffinitySession}}
 	s, g := newSessions(t, func(o *gateway.Options) { o.Affinity, o.Models = gateway.AffinityPrefix, models })
 	of := func(session string, body []byte) upstream.Session {
-		return s.of(t, t.Context(), g, gateway.Request{Op: upstream.Messages, Body: body, Session: session})
+		return s.of(t, t.Context(), g, session, gateway.Request{Op: upstream.Messages, Body: body})
 	}
 	if got := of("", turns("m", "Hi.")); got == (upstream.Session{}) || got != of("", turns("m", "Hi.")) || got == of("", turns("m", "Ho.")) {
 		t.Error("a conversation's beginning is not its session")
@@ -176,7 +176,7 @@ func TestSessionsStayWhileSecretsAreReplaced(t *testing.T) {
 				o.Secrets = append(o.Secrets, secret.New(text))
 			}
 		})
-		return s.of(t, t.Context(), g, gateway.Request{Op: upstream.ChatCompletion, Body: body(""), Session: named})
+		return s.of(t, t.Context(), g, named, gateway.Request{Op: upstream.ChatCompletion, Body: body("")})
 	}
 	want := of("the store's")
 	for _, step := range [][]string{{"old", "the store's"}, {"old", "new", "the store's"}, {"new", "old", "the store's"}, {"new", "the store's"}} {
@@ -205,8 +205,10 @@ func TestTheLogSaysWhatBecameOfASessionAndNotItsName(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { _ = g.Close() })
 	do := func(session, model string) string {
-		r, err := g.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Session: session, Body: []byte(`{"model":"` + model + `","messages":[{"role":"user","content":"Hi."}]}`)})
-		r.End(200, err)
+		r, err := g.Do(t.Context(), gateway.Caller{Session: session}, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(`{"model":"` + model + `","messages":[{"role":"user","content":"Hi."}]}`)})
+		if err == nil {
+			r.Close()
+		}
 		line := text.String()
 		text.Reset()
 		return line

@@ -268,7 +268,7 @@ func (s *Stream) breakOff(err error) *idempotency.Record {
 	}
 	s.beforeLast = len(s.out)
 	if !s.gone || s.c.claim != nil {
-		s.out = s.c.response.AppendError(s.out, err)
+		s.out = s.c.AppendError(s.out, err)
 	}
 	return s.keptAnswer()
 }
@@ -306,7 +306,7 @@ func (s *Stream) used(error) billing.Usage {
 // withhold replaces the last event by the error's.
 func (s *Stream) withhold(err error) {
 	if !s.gone {
-		s.out = s.c.response.AppendError(s.out[:s.beforeLast], err)
+		s.out = s.c.AppendError(s.out[:s.beforeLast], err)
 	}
 }
 

@@ -199,7 +199,7 @@ func TestAStreamThatHasBegunKeepsNothingOfItsRequest(t *testing.T) {
 		if n := h.Load().Bodies; n != 0 {
 			t.Errorf("%s: %d bytes of bodies are counted after the end", op, n)
 		}
-		r.End(200, nil)
+		r.Close()
 	}
 }
 
@@ -212,7 +212,9 @@ func begun(t *testing.T, h *testGateway, op upstream.Op) (*gateway.Response, wea
 		member = "input"
 	}
 	data := []byte(`{"model":"m","max_tokens":5,"stream":true,"` + member + `":[{"role":"user","content":"` + strings.Repeat("word ", 20_000) + `"}]}`)
-	r, err := h.Do(t.Context(), &gateway.Request{Read: func(r *gateway.Response) error { return r.ReserveMemory(int64(len(data))) }, Op: op, Body: data})
+	e := authenticated(t, t.Context(), h.Gateway)
+	must(t, e.Reserve(int64(len(data))))
+	r, err := e.Do(t.Context(), &gateway.Request{Op: op, Body: data})
 	must(t, err)
 	return r, weak.Make(&data[0])
 }
@@ -316,7 +318,7 @@ func TestAStreamThatNobodyReadsIsSettledByWhatEndsIt(t *testing.T) {
 			cancel()
 			return h.Shutdown(context.Background())
 		},
-		"its own End": func(_ *testGateway, _ func(), r *gateway.Response) error { r.End(0, nil); return nil },
+		"its own Close": func(_ *testGateway, _ func(), r *gateway.Response) error { return r.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -331,7 +333,7 @@ func TestAStreamThatNobodyReadsIsSettledByWhatEndsIt(t *testing.T) {
 				if receipt, ok := r.Receipt(); !ok || receipt.Status == "" {
 					t.Errorf("receipt %+v, %t", receipt, ok)
 				}
-				r.End(0, nil)
+				r.Close()
 				if l := h.Load(); l != (gateway.Load{}) {
 					t.Errorf("after its end it has %+v", l)
 				}

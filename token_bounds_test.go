@@ -401,7 +401,7 @@ func TestAHoldCoversAnInputThatACacheTakes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			up := &scriptedUpstream{}
 			q := &gateway.Request{Op: c.op, Body: []byte(c.body)}
-			e, err := newPricedGateway(t, up, "1", "m", c.price).Estimate(t.Context(), q)
+			e, err := newPricedGateway(t, up, "1", "m", c.price).Estimate(t.Context(), gateway.Caller{}, q)
 			must(t, err)
 			in := e.Usage.Input + e.Usage.CacheWrite
 			if (e.Usage.CacheWrite > 0) != (c.price == written) || in == 0 || e.Usage.Output != 7 {
@@ -409,9 +409,9 @@ func TestAHoldCoversAnInputThatACacheTakes(t *testing.T) {
 			}
 			up.text = fmt.Sprintf(`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cache_write_tokens":%[1]d}}}`, in, 7)
 			h := newPricedGateway(t, answering{upstream.ChatCompletion, up}, e.Most.String(), "m", c.price)
-			r, err := h.Do(t.Context(), q)
+			r, err := h.Do(t.Context(), gateway.Caller{}, q)
 			must(t, err)
-			r.End(0, nil)
+			r.Close()
 			if left := h.balance(t).Posted; left < 0 || c.price == written && left != 0 {
 				t.Errorf("%s is left of %s", left, e.Most)
 			}

@@ -145,7 +145,7 @@ func (g *Gateway) CountResponseTokens(ctx context.Context, req *responses.Reques
 // reports whether the count is an estimate.
 func (g *Gateway) counted(ctx context.Context, e encoder, count any) (estimated bool, err error) {
 	c, err := g.runTyped(ctx, e)
-	defer func() { c.response.End(0, err) }()
+	defer func() { c.end(0, err) }()
 	if err != nil {
 		return false, err
 	}
@@ -241,19 +241,20 @@ func encoding[T any, R operation.Request](spec *operation.Spec, typed *T, encode
 	return encoder{spec, func() (operation.Request, error) { return parse(typed) }}
 }
 
-// openTyped opens a typed call: it is authenticated, counted and encoded as one by Do.
-func (g *Gateway) openTyped(ctx context.Context, e encoder) (*call, context.Context, error) {
-	q := &Request{IdempotencyKey: idempotencyKey(ctx), inProcess: true}
-	c, ctx := g.open(ctx, q)
-	if err := c.begin(ctx, q); err != nil {
-		return c, ctx, err
-	}
-	r, err := e.encode()
+// openTyped lets the caller of a typed call in, and encodes its request.
+func (g *Gateway) openTyped(ctx context.Context, typed encoder) (*call, context.Context, error) {
+	e, err := g.Enter(ctx, Caller{inProcess: true})
+	c := &e.call
 	if err != nil {
-		return c, ctx, err
+		return c, c.outer, err
 	}
-	c.setRequest(e.spec, r)
-	return c, ctx, nil
+	c.idempotencyKey = idempotencyKey(ctx)
+	r, err := typed.encode()
+	if err != nil {
+		return c, c.outer, err
+	}
+	c.setRequest(typed.spec, r)
+	return c, c.outer, nil
 }
 
 // runTyped runs a typed call.
@@ -262,7 +263,7 @@ func (g *Gateway) runTyped(ctx context.Context, e encoder) (*call, error) {
 	if err != nil {
 		return c, err
 	}
-	return c, c.run(ctx, nil)
+	return c, c.run(ctx)
 }
 
 // outcome is what a typed response has besides its JSON.
@@ -306,15 +307,15 @@ func answered[R any](ctx context.Context, g *Gateway, form string, e encoder, ty
 // charged all the same.
 func runWhole[R any](ctx context.Context, c *call, err error, form string, typed func(outcome) *R) (response *R, failed error) {
 	defer fault.Recover(&failed) // of a log handler in End, for one, which must not end the process
-	defer func() { c.response.End(0, failed) }()
+	defer func() { c.end(0, failed) }()
 	defer fault.Recover(&failed)
 	if err == nil {
-		err = c.run(ctx, nil)
+		err = c.run(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	receipt, _ := c.response.Receipt()
+	receipt, _ := c.Receipt()
 	response = typed(outcome{c.response.Body, c.receiptID(), receipt.Charge, c.response.Dropped})
 	if err = json.Unmarshal(c.response.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
 		err = fault.Wrap(fault.BadGateway, "The upstream's answer is not of the "+form+" form. It was charged, and Raw has it.", err)
@@ -328,10 +329,10 @@ func (c *call) typedSource(err error) (chat.Source, error) {
 	result := &c.response
 	switch {
 	case err != nil:
-		c.response.End(0, err)
+		c.end(0, err)
 		return nil, err
 	case result.Replayed:
-		c.response.End(0, nil)
+		c.end(0, nil)
 		return replayedStream{bytes.NewReader(result.Body), *c.entry.receipt}, nil
 	case result.Audio != nil:
 		return typedSource{result.Audio, &result.Audio.delivery}, nil
@@ -357,7 +358,7 @@ type typedSource struct {
 // Close ends the answer and writes the log line.
 func (s typedSource) Close() error {
 	err := s.Source.Close()
-	s.delivery.c.response.End(0, s.delivery.Err())
+	s.delivery.c.end(0, s.delivery.Err())
 	return err
 }
 

@@ -338,7 +338,7 @@ func TestAStreamInProcessFailsWithItsContext(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			defer x.End(0, nil)
+			defer x.Close()
 			for {
 				_, err := x.Stream.Next()
 				if err != nil {

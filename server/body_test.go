@@ -180,11 +180,11 @@ func TestAFullGatewayRefusesACallBeforeItsBodyIsRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) { o.Admission = c.admission }})
-			running, err := s.g.Do(t.Context(), &gateway.Request{Token: s.key.Reveal()})
+			running, err := s.g.Enter(t.Context(), gateway.Caller{Token: s.key.Reveal()})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = running.Admit(t.Context(), 0) // the only place, where there is one
+			_ = running.AcquireSlot(t.Context(), 0) // the only place, where there is one
 			wantRefused(t, "JSON", s.post("/v1/chat/completions", "application/json", 32<<20, mustNotRead{t}), c.message)
 			wantRefused(t, "a form", s.post("/v1/images/edits", "multipart/form-data; boundary=B", 64<<20, mustNotRead{t}), c.message)
 			wantRefused(t, "a message", s.post("/v1/messages", "application/json", -1, mustNotRead{t}), c.message)
@@ -208,8 +208,8 @@ func TestALargeBodyThatFindsNoMemoryIsRefused(t *testing.T) {
 	s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 200 * mib, InUse: func() int64 { return 0 }}
 	}})
-	other, err := s.g.Do(t.Context(), &gateway.Request{Token: s.key.Reveal()})
-	if err := errors.Join(err, other.ReserveMemory(44*mib)); err != nil {
+	other, err := s.g.Enter(t.Context(), gateway.Caller{Token: s.key.Reveal()})
+	if err := errors.Join(err, other.Reserve(44*mib)); err != nil {
 		t.Fatal(err)
 	}
 	body := strings.Replace(small, "hi", strings.Repeat("x", 5*mib), 1)

@@ -22,33 +22,37 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// setRequest sets the gateway's request of the exchange. refused is why its route or its
-// key refuse it; nil if they do not.
-func (x *httpExchange) setRequest(token string, refused error) {
-	q := &x.request
-	*q = gateway.Request{Token: token, ClientID: clientID(x.r), Session: sessionOf(x.r.Header), Via: x.r.Header["Via"], Refused: refused}
-	if refused != nil || x.route.op == "" {
-		return
+// enter has the gateway find out whose request it is, and count it. A request that its route
+// or the form of its key refuse is only logged.
+func (x *httpExchange) enter() (err error) {
+	caller := gateway.Caller{ClientID: clientID(x.r), Session: sessionOf(x.r.Header), Via: x.r.Header["Via"], Refused: x.matchRoute()}
+	if caller.Refused == nil {
+		caller.Token, caller.Refused = httpio.Key(x.r.Header)
 	}
-	x.stream.x = x
-	q.Op, q.Heartbeat = x.route.op, x.stream.heartbeat
-	q.Read = x.read
+	if x.route != nil && x.route.op != "" {
+		caller.Heartbeat = x.stream.heartbeat
+	}
+	x.entry, err = x.h.gateway.Enter(x.r.Context(), caller)
+	x.setRequestID(x.entry.ID)
+	if err != nil && caller.Refused == nil && caller.Token == "" && x.r.Header.Get("Authorization") != "" && fault.Is(err, fault.Unauthorized) {
+		// Only where a key is needed may the form of the header be what is wrong.
+		return fault.Wrap(fault.Unauthorized, "The Authorization header must be \"Bearer sk-…\".", err)
+	}
+	return err
 }
 
 // read checks what the request's headers say of its body, and reads it.
-func (x *httpExchange) read(response *gateway.Response) (err error) {
-	x.respondWith(response) // a heartbeat may come before Do returns
-	q := &x.request
+func (x *httpExchange) read(q *gateway.Request) (err error) {
 	if q.IdempotencyKey, err = httpio.IdempotencyKey(x.r.Header); err != nil {
 		return err
 	}
-	if err := x.dialect(q); err != nil {
+	if err := x.forwardedHeaders(q); err != nil {
 		return err
 	}
-	if err := x.checkEncoding(); err != nil {
-		return err
+	if e := x.r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return fault.New(fault.UnsupportedMediaType, "Send the body without Content-Encoding.")
 	}
-	if x.route.takesForm() {
+	if x.route.form {
 		q.Form, err = x.readForm()
 	} else {
 		q.Body, err = x.readJSON()
@@ -58,6 +62,7 @@ func (x *httpExchange) read(response *gateway.Response) (err error) {
 
 // writeResponse writes what came of an operation.
 func (x *httpExchange) writeResponse() error {
+	x.responseHeaders()
 	result := x.response
 	switch {
 	case result.Audio != nil:
@@ -70,7 +75,6 @@ func (x *httpExchange) writeResponse() error {
 			setEventHeaders(h)
 		}
 		x.write(cmp.Or(result.Status, http.StatusOK), "", result.Body)
-		result.Release()
 		return nil
 	}
 	defer x.stream.close()
@@ -80,18 +84,20 @@ func (x *httpExchange) writeResponse() error {
 // responseHeaders sets the headers of what came of an operation, unless a heartbeat
 // has committed the response.
 func (x *httpExchange) responseHeaders() {
-	x.stream.setHeaders(func(h http.Header) {
-		x.limitHeaders()
-		maps.Copy(h, x.response.Header)
-		if x.response.Replayed {
-			x.setRequestID(x.response.Header.Get("X-Request-Id"))
-		}
-	})
+	x.stream.mu.Lock()
+	defer x.stream.mu.Unlock()
+	if x.stream.committed {
+		return
+	}
+	maps.Copy(x.w.Header(), x.response.Header)
+	if x.response.Replayed {
+		x.setRequestID(x.response.Header.Get("X-Request-Id"))
+	}
 }
 
 // showVideo is GET /v1/videos/generations/{id}.
 func (x *httpExchange) showVideo() error {
-	record, err := x.h.gateway.VideoRecord(x.response.Context(), x.id)
+	record, err := x.h.gateway.VideoRecord(x.entry.Context(), x.id)
 	if err != nil {
 		return err
 	}
@@ -112,14 +118,6 @@ func (x *httpExchange) checkContentType() error {
 	return nil
 }
 
-// checkEncoding is 415 for a compressed body.
-func (x *httpExchange) checkEncoding() error {
-	if e := x.r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return fault.New(fault.UnsupportedMediaType, "Send the body without Content-Encoding.")
-	}
-	return nil
-}
-
 // readJSON reads the whole body, and nothing past the limit: 413 at once for a
 // declared length, else while reading.
 func (x *httpExchange) readJSON() ([]byte, error) {
@@ -127,7 +125,7 @@ func (x *httpExchange) readJSON() ([]byte, error) {
 		return nil, err
 	}
 	body := x.body(x.h.options.MaxBody)
-	body.Memory = x.response
+	body.Memory = x.entry
 	if err := body.CheckLength(x.r); err != nil {
 		return nil, err
 	}
@@ -135,7 +133,7 @@ func (x *httpExchange) readJSON() ([]byte, error) {
 	if large <= slowbody.Light {
 		large = 0
 	}
-	if err := x.response.Admit(x.r.Context(), large); err != nil {
+	if err := x.entry.AcquireSlot(x.r.Context(), large); err != nil {
 		return nil, err
 	}
 	return body.ReadAll(x.w, x.r)
@@ -156,10 +154,10 @@ func (x *httpExchange) readForm() (form *upstream.Form, err error) {
 	if boundaryError != nil {
 		return nil, boundaryError
 	}
-	if err := x.response.Admit(x.r.Context(), 0); err != nil {
+	if err := x.entry.AcquireSlot(x.r.Context(), 0); err != nil {
 		return nil, err
 	}
-	options := formdata.Options{Dir: x.h.options.TempDir, Quota: x.h.uploads, Owner: x.response.Principal().Account}
+	options := formdata.Options{Dir: x.h.options.TempDir, Quota: x.h.uploads, Owner: x.entry.Principal().Account}
 	err = body.Consume(x.w, x.r, func(source io.Reader) error {
 		form, err = formdata.Read(source, boundary, options)
 		return err
@@ -193,7 +191,7 @@ func toModel(m gateway.Model) modelObject {
 
 // listModels is GET /v1/models: all models, or a page of them as Anthropic's clients ask for it.
 func (x *httpExchange) listModels() error {
-	models, err := x.h.gateway.Models(x.response.Context())
+	models, err := x.h.gateway.Models(x.entry.Context())
 	if err != nil {
 		return err
 	}
@@ -256,7 +254,7 @@ func pageOf(models []gateway.Model, q url.Values) (page []gateway.Model, more bo
 
 // showModel is GET /v1/models/{id}.
 func (x *httpExchange) showModel() error {
-	m, err := x.h.gateway.Model(x.response.Context(), x.id)
+	m, err := x.h.gateway.Model(x.entry.Context(), x.id)
 	if err != nil {
 		return err
 	}

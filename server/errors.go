@@ -33,43 +33,18 @@ type errorFormat struct {
 // and Jina's `detail`.
 var rerankFormat = errorFormat{rerankShape, true}
 
-// errorFormats are those of paths; every other path has OpenAI's.
-var errorFormats = []struct {
-	prefix string
-	format errorFormat
-}{
-	{"/v1/images/generations", errorFormat{alphaShape, true}},
-	{"/v1/images/edits", errorFormat{plainShape, false}},
-	{"/v1/audio/speech", errorFormat{plainShape, false}},
-	{"/v1/responses", errorFormat{responsesShape, false}},
-	{"/v1/rerank", rerankFormat},
-	{"/v2/rerank", rerankFormat},
-	{"/rerank", rerankFormat},
-}
-
-// messagesFormat is for Anthropic's clients.
-var messagesFormat = errorFormat{messagesShape, false}
-
-// errorBody is the body in the format of the request's path: an upstream's own with what
+// errorBody is the body in the format of the request's client: an upstream's own with what
 // it lacks, or the gateway's.
 func (x *httpExchange) errorBody(f *fault.Error) []byte {
-	format := errorFormat{openAIShape, false}
-	for _, row := range errorFormats {
-		if isWithin(x.r.URL.Path, row.prefix) {
-			format = row.format
-		}
-	}
-	if x.fromAnthropicsClient() {
-		format = messagesFormat
-	}
+	format := x.dialect.errors
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(format.shape(x.response.ID, f)); err != nil {
+	if err := enc.Encode(format.shape(x.entry.ID, f)); err != nil {
 		return []byte(`{"error":{"message":"The request failed.","type":"api_error","code":"internal_error","param":null}}`)
 	}
 	if f.Body != nil {
-		if body := complete(f.Body, buf.Bytes(), x.response.ID, format.flat); body != nil {
+		if body := complete(f.Body, buf.Bytes(), x.entry.ID, format.flat); body != nil {
 			return body
 		}
 	}

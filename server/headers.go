@@ -28,7 +28,7 @@ func (x *httpExchange) limitHeaders() {
 		return
 	}
 	x.limitsSent = true
-	state := x.response.Limits()
+	state := x.entry.Limits()
 	if state.Requests.Limit > 0 {
 		setLimitHeaders(x.w.Header(), requestLimits, state.Requests)
 	}
@@ -50,20 +50,56 @@ func setLimitHeaders(h http.Header, names [3]string, w auth.Window) {
 	}
 }
 
-// isMessagesPath reports whether Anthropic's clients call the path.
-func isMessagesPath(path string) bool { return isWithin(path, "/v1/messages") }
-
-// fromAnthropicsClient reports whether an Anthropic client sent the request. It reads errors
-// of its own form and the request's id from a header of its own. The path alone does not say
-// so of lists of models.
-func (x *httpExchange) fromAnthropicsClient() bool {
-	path := x.r.URL.Path
-	return isMessagesPath(path) || isWithin(path, "/v1/models") && x.r.Header.Get("Anthropic-Version") != ""
+// dialect is how the clients of some paths read headers and errors.
+type dialect struct {
+	prefix      string // of the paths
+	errors      errorFormat
+	forwarded   string        // begins the names of headers that go on to a vendor of the same dialect; empty for none
+	requestID   string        // a header of their own that has the request's id; empty for none
+	longestWait time.Duration // that a Retry-After may name
+	codex       bool          // Codex is among them
 }
 
-// isResponsesPath reports whether clients of OpenAI's Responses call the path, Codex
-// among them.
-func isResponsesPath(path string) bool { return isWithin(path, "/v1/responses") }
+// messagesDialect is that of Anthropic's clients. Their SDKs obey any Retry-After, an hour
+// too, while their caller hears nothing.
+var messagesDialect = dialect{prefix: "/v1/messages", errors: errorFormat{messagesShape, false}, forwarded: "Anthropic-", requestID: "Request-Id", longestWait: time.Minute}
+
+// dialects are those of paths and of what lies below them. The last is that of every other
+// path.
+var dialects = [...]*dialect{
+	&messagesDialect,
+	{prefix: "/v1/responses", errors: errorFormat{responsesShape, false}, forwarded: "Openai-Beta", longestWait: time.Minute, codex: true},
+	{prefix: "/v1/images/generations", errors: errorFormat{alphaShape, true}, longestWait: time.Hour},
+	{prefix: "/v1/images/edits", errors: errorFormat{plainShape, false}, longestWait: time.Hour},
+	{prefix: "/v1/audio/speech", errors: errorFormat{plainShape, false}, longestWait: time.Hour},
+	{prefix: "/v1/rerank", errors: rerankFormat, longestWait: time.Hour},
+	{prefix: "/v2/rerank", errors: rerankFormat, longestWait: time.Hour},
+	{prefix: "/rerank", errors: rerankFormat, longestWait: time.Hour},
+	{errors: errorFormat{openAIShape, false}, longestWait: time.Hour},
+}
+
+// dialectOfPath is that of the clients which call a path.
+func dialectOfPath(path string) *dialect {
+	last := len(dialects) - 1
+	for _, d := range dialects[:last] {
+		if isWithin(path, d.prefix) {
+			return d
+		}
+	}
+	return dialects[last]
+}
+
+// dialectOf is the dialect of a request's client. The path alone does not say so of lists of
+// models.
+func dialectOf(routes []*route, r *http.Request) *dialect {
+	if isWithin(r.URL.Path, "/v1/models") && r.Header.Get("Anthropic-Version") != "" {
+		return &messagesDialect
+	}
+	if len(routes) > 0 {
+		return routes[0].dialect
+	}
+	return dialectOfPath(r.URL.Path)
+}
 
 // isWithin reports whether the path is prefix or lies below it.
 func isWithin(path, prefix string) bool {
@@ -71,22 +107,16 @@ func isWithin(path, prefix string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// dialect sets what of the client's headers and query belongs to the dialect of the
+// forwardedHeaders sets what of the client's headers and query belongs to the dialect of the
 // path, and goes on to an upstream that speaks it.
-func (x *httpExchange) dialect(q *gateway.Request) (err error) {
-	var prefix string
-	switch path := x.r.URL.Path; {
-	case isMessagesPath(path):
-		prefix = "Anthropic-"
-	case isResponsesPath(path):
-		prefix = "Openai-Beta"
-	default:
+func (x *httpExchange) forwardedHeaders(q *gateway.Request) (err error) {
+	if x.dialect.forwarded == "" {
 		return nil
 	}
 	if x.r.URL.Query().Get("beta") == "true" {
 		q.Query = "beta=true"
 	}
-	q.Header, err = headersWith(prefix, x.r.Header)
+	q.Header, err = headersWith(x.dialect.forwarded, x.r.Header)
 	return err
 }
 
@@ -116,27 +146,24 @@ func headersWith(prefix string, h http.Header) (own http.Header, err error) {
 // five times, and its user sees nothing. Without one it stops at a 429.
 const codexPatience = 10 * time.Second
 
-// maxRetryAfter is how long a client may be asked to wait. Anthropic's SDKs obey
-// any Retry-After, an hour too, while their caller hears nothing. With one, Codex
-// repeats an overloaded request 30 times, and without it five times.
+// maxRetryAfter is how long a client may be asked to wait. With a Retry-After, Codex repeats
+// an overloaded request 30 times, and without it five times.
 func (x *httpExchange) maxRetryAfter(f *fault.Error) time.Duration {
-	path := x.r.URL.Path
-	switch responses := isResponsesPath(path); {
-	case responses && f.HTTPStatus() == http.StatusServiceUnavailable,
-		responses && f.RetryAfter > codexPatience && strings.HasPrefix(strings.ToLower(x.r.Header.Get("Originator")), "codex"):
-		return 0
-	case responses, x.fromAnthropicsClient():
-		return time.Minute
+	if x.dialect.codex {
+		overloaded := f.HTTPStatus() == http.StatusServiceUnavailable
+		if overloaded || f.RetryAfter > codexPatience && strings.HasPrefix(strings.ToLower(x.r.Header.Get("Originator")), "codex") {
+			return 0
+		}
 	}
-	return time.Hour
+	return x.dialect.longestWait
 }
 
-// setRequestID puts the request's id in the headers that clients of the path read.
+// setRequestID puts the request's id in the headers that clients read.
 func (x *httpExchange) setRequestID(id string) {
 	h := x.w.Header()
 	h["X-Request-Id"] = []string{id}
-	if x.fromAnthropicsClient() {
-		h["Request-Id"] = []string{id}
+	if own := x.dialect.requestID; own != "" {
+		h[own] = []string{id}
 	}
 }
 

@@ -340,8 +340,8 @@ func TestAServerThatIsFullIsReadyAndWarns(t *testing.T) {
 		}
 	}
 	warned("idle", false)
-	x, err := s.g.Do(t.Context(), &gateway.Request{Token: s.key.Reveal()})
-	if err := errors.Join(err, x.Admit(t.Context(), 0)); err != nil {
+	x, err := s.g.Enter(t.Context(), gateway.Caller{Token: s.key.Reveal()})
+	if err := errors.Join(err, x.AcquireSlot(t.Context(), 0)); err != nil {
 		t.Fatal(err)
 	}
 	warned("full", true)

@@ -23,7 +23,7 @@ type reportsAPI struct{ reports billing.Reports }
 
 // balance is GET /v1/balance.
 func (a reportsAPI) balance(x *httpExchange) error {
-	balance, err := a.reports.Balance(x.response.Context(), x.response.Principal().Account)
+	balance, err := a.reports.Balance(x.entry.Context(), x.entry.Principal().Account)
 	if err != nil {
 		return err
 	}
@@ -36,8 +36,8 @@ func (a reportsAPI) usage(x *httpExchange) error {
 	if err != nil {
 		return err
 	}
-	q.Account = x.response.Principal().Account
-	rows, err := a.reports.Usage(x.response.Context(), q)
+	q.Account = x.entry.Principal().Account
+	rows, err := a.reports.Usage(x.entry.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (a reportsAPI) usage(x *httpExchange) error {
 
 // receipt is GET /v1/receipts/{id}. One of another account is a 404, as if it were not there.
 func (a reportsAPI) receipt(x *httpExchange) error {
-	r, err := a.reports.Receipt(x.response.Context(), x.response.Principal().Account, x.id)
+	r, err := a.reports.Receipt(x.entry.Context(), x.entry.Principal().Account, x.id)
 	if err != nil {
 		return err
 	}

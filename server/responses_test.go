@@ -217,11 +217,11 @@ func TestWhatCodexIsToldOfAFailureAndThatItCostsNothing(t *testing.T) {
 				s := newFixture(t, row.o)
 				before := s.posted(t)
 				if row.busy {
-					running, err := s.g.Do(t.Context(), &gateway.Request{Token: s.key.Reveal()})
+					running, err := s.g.Enter(t.Context(), gateway.Caller{Token: s.key.Reveal()})
 					if err != nil {
 						t.Fatal(err)
 					}
-					_ = running.Admit(t.Context(), 0)
+					_ = running.AcquireSlot(t.Context(), 0)
 					defer running.End(200, nil)
 				}
 				if row.body == "" {

@@ -20,11 +20,11 @@ type route struct {
 	path   string                      // a pattern of http.ServeMux; its {id...} is not empty
 	op     upstream.Op                 // of a route with a body, which the gateway answers, body and all
 	serve  func(x *httpExchange) error // of any other, whose body is not read
-}
 
-// takesForm reports whether the body is a form, of at most Options.MaxForm; any other
-// is JSON, of at most Options.MaxBody. What of it is over the limit is never read.
-func (r *route) takesForm() bool { return r.op == upstream.EditImage }
+	// What follows from the fields above.
+	form    bool // the body is a form, of at most Options.MaxForm; else JSON, of at most Options.MaxBody
+	dialect *dialect
+}
 
 // The paths that take no key and are not requests of the API (health.go). Each
 // takes GET.
@@ -58,33 +58,37 @@ func (h *Handler) Routes() []Route {
 // table is every path of the API.
 func (h *Handler) table() []route {
 	routes := []route{
-		{http.MethodPost, "/v1/chat/completions", upstream.ChatCompletion, nil},
-		{http.MethodPost, "/v1/messages", upstream.Messages, nil},
-		{http.MethodPost, "/v1/messages/count_tokens", upstream.CountTokens, nil},
-		{http.MethodPost, "/v1/responses", upstream.Responses, nil},
-		{http.MethodPost, "/v1/responses/input_tokens", upstream.CountInput, nil},
-		{http.MethodGet, "/v1/responses/{id}", "", (*httpExchange).showResponse},
-		{http.MethodDelete, "/v1/responses/{id}", "", (*httpExchange).deleteResponse},
-		{http.MethodGet, "/v1/responses/{id}/input_items", "", (*httpExchange).listInput},
-		{http.MethodPost, "/v1/images/generations", upstream.GenerateImage, nil},
-		{http.MethodPost, "/v1/images/edits", upstream.EditImage, nil},
-		{http.MethodPost, "/v1/videos/generations", upstream.SubmitVideo, nil},
-		{http.MethodGet, "/v1/videos/generations/{id...}", "", (*httpExchange).showVideo},
-		{http.MethodPost, "/v1/embeddings", upstream.Embeddings, nil},
-		{http.MethodPost, "/v1/audio/speech", upstream.Speech, nil},
-		{http.MethodPost, "/v1/rerank", upstream.Rerank, nil},
-		{http.MethodPost, "/v2/rerank", upstream.Rerank, nil},
-		{http.MethodPost, "/rerank", upstream.Rerank, nil},
-		{http.MethodGet, "/v1/models", "", (*httpExchange).listModels},
-		{http.MethodGet, "/v1/models/{id...}", "", (*httpExchange).showModel},
+		{method: http.MethodPost, path: "/v1/chat/completions", op: upstream.ChatCompletion},
+		{method: http.MethodPost, path: "/v1/messages", op: upstream.Messages},
+		{method: http.MethodPost, path: "/v1/messages/count_tokens", op: upstream.CountTokens},
+		{method: http.MethodPost, path: "/v1/responses", op: upstream.Responses},
+		{method: http.MethodPost, path: "/v1/responses/input_tokens", op: upstream.CountInput},
+		{method: http.MethodGet, path: "/v1/responses/{id}", serve: (*httpExchange).showResponse},
+		{method: http.MethodDelete, path: "/v1/responses/{id}", serve: (*httpExchange).deleteResponse},
+		{method: http.MethodGet, path: "/v1/responses/{id}/input_items", serve: (*httpExchange).listInput},
+		{method: http.MethodPost, path: "/v1/images/generations", op: upstream.GenerateImage},
+		{method: http.MethodPost, path: "/v1/images/edits", op: upstream.EditImage},
+		{method: http.MethodPost, path: "/v1/videos/generations", op: upstream.SubmitVideo},
+		{method: http.MethodGet, path: "/v1/videos/generations/{id...}", serve: (*httpExchange).showVideo},
+		{method: http.MethodPost, path: "/v1/embeddings", op: upstream.Embeddings},
+		{method: http.MethodPost, path: "/v1/audio/speech", op: upstream.Speech},
+		{method: http.MethodPost, path: "/v1/rerank", op: upstream.Rerank},
+		{method: http.MethodPost, path: "/v2/rerank", op: upstream.Rerank},
+		{method: http.MethodPost, path: "/rerank", op: upstream.Rerank},
+		{method: http.MethodGet, path: "/v1/models", serve: (*httpExchange).listModels},
+		{method: http.MethodGet, path: "/v1/models/{id...}", serve: (*httpExchange).showModel},
 	}
 	if reports, ok := h.gateway.Meter().(billing.Reports); ok {
 		api := reportsAPI{reports}
 		routes = append(routes,
-			route{http.MethodGet, "/v1/balance", "", api.balance},
-			route{http.MethodGet, "/v1/usage", "", api.usage},
-			route{http.MethodGet, "/v1/receipts/{id...}", "", api.receipt},
+			route{method: http.MethodGet, path: "/v1/balance", serve: api.balance},
+			route{method: http.MethodGet, path: "/v1/usage", serve: api.usage},
+			route{method: http.MethodGet, path: "/v1/receipts/{id...}", serve: api.receipt},
 		)
+	}
+	for i := range routes {
+		r := &routes[i]
+		r.form, r.dialect = r.op == upstream.EditImage, dialectOfPath(r.path)
 	}
 	return routes
 }

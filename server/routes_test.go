@@ -162,8 +162,8 @@ func TestEveryRouteWithABodyTakesASlotAndNoOtherDoes(t *testing.T) {
 	limits := auth.KeyOptions{Limits: auth.Limits{MaxConcurrent: 1}}
 	one := func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: -1} }
 	eachRoute(t, fixtureOptions{credit: 1000 * billing.One, gateway: one, key: limits}, func(t *testing.T, s *fixture, r server.Route, good goodRequest) {
-		x, err := s.g.Do(t.Context(), &gateway.Request{Token: s.key.Reveal()})
-		if err := errors.Join(err, x.Admit(t.Context(), 0)); err != nil {
+		x, err := s.g.Enter(t.Context(), gateway.Caller{Token: s.key.Reveal()})
+		if err := errors.Join(err, x.AcquireSlot(t.Context(), 0)); err != nil {
 			t.Fatal(err)
 		}
 		if w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0); (w.Code == http.StatusServiceUnavailable) != (good.body != "") {

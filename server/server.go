@@ -13,7 +13,6 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/formdata"
-	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
 
 // Options configure a Handler. The zero value is the documented default.
@@ -92,11 +91,12 @@ type httpExchange struct {
 	h        *Handler
 	w        http.ResponseWriter
 	r        *http.Request
-	routes   []*route // of the path
-	route    *route   // the one of the method
-	id       string   // the {id} of the path
-	request  gateway.Request
-	response *gateway.Response // nil before the gateway knows the request
+	routes   []*route          // of the path
+	route    *route            // the one of the method
+	id       string            // the {id} of the path
+	dialect  *dialect          // of the path's clients
+	entry    *gateway.Entry    // nil before the gateway knows the request
+	response *gateway.Response // of an operation that was answered
 
 	crowded bool // many requests are being answered
 
@@ -112,7 +112,8 @@ func (h *Handler) serveRoutes(w http.ResponseWriter, r *http.Request, routes []*
 	if r.Method == http.MethodOptions && isPath(routes, r) && h.answerPreflight(w, r, methodsOf(routes)) {
 		return
 	}
-	x := &httpExchange{h: h, w: w, r: r, routes: routes, crowded: h.inFlight.Add(1) > crowdedAbove}
+	x := &httpExchange{h: h, w: w, r: r, routes: routes, dialect: dialectOf(routes, r), crowded: h.inFlight.Add(1) > crowdedAbove}
+	x.stream.x = x
 	defer h.inFlight.Add(-1)
 	x.run((*httpExchange).start)
 	if x.stream.hasEvents() {
@@ -145,46 +146,31 @@ func (x *httpExchange) endEvents() {
 
 // end writes the error, if there is one, and the log line.
 func (x *httpExchange) end() {
-	defer func() { x.response.End(x.status, x.err) }() // also if a writer panics
+	defer func() { x.entry.End(x.status, x.err) }() // also if a writer panics
 	if x.err != nil {
 		x.writeError(x.err)
 	}
 }
 
-// serve has the checks made that come before the route's own, in the order in which
-// the API promises them: path (404), method (405), key (401, 403, 429), loops
-// (508). Then it answers. An error that it returns is still to be written.
+// serve answers the request. The checks come in the order in which the API promises them:
+// path (404), method (405), key (401, 403, 429), loops (508), then the body and what is in
+// it. An error that it returns is still to be written.
 func (x *httpExchange) serve() (err error) {
 	defer fault.Recover(&err)
-	var token string
-	refused := x.matchRoute()
-	if refused == nil {
-		token, refused = httpio.Key(x.r.Header)
-	}
-	x.setRequest(token, refused)
-	response, err := x.h.gateway.Do(x.r.Context(), &x.request) // of a request that is refused it writes the log line only
-	x.respondWith(response)
-	if refused == nil && x.route.op != "" {
-		x.responseHeaders()
-	}
-	switch {
-	case err != nil && refused == nil && token == "" && x.r.Header.Get("Authorization") != "" && fault.Is(err, fault.Unauthorized):
-		// Only where a key is needed may the form of the header be what is wrong.
-		return fault.Wrap(fault.Unauthorized, "The Authorization header must be \"Bearer sk-…\".", err)
-	case err != nil:
+	if err := x.enter(); err != nil {
 		return err
-	case x.route.op != "":
-		return x.writeResponse()
 	}
-	return x.route.serve(x)
-}
-
-// respondWith sets the response and the headers that have its id.
-func (x *httpExchange) respondWith(response *gateway.Response) {
-	if x.response == nil {
-		x.response = response
-		x.setRequestID(response.ID)
+	if x.route.op == "" {
+		return x.route.serve(x)
 	}
+	q := gateway.Request{Op: x.route.op}
+	if err := x.read(&q); err != nil {
+		return err
+	}
+	if x.response, err = x.entry.Do(x.r.Context(), &q); err != nil {
+		return err
+	}
+	return x.writeResponse()
 }
 
 // writeJSON answers with a JSON document.

@@ -19,7 +19,7 @@ func (x *httpExchange) showResponse() error {
 	if query.Has("starting_after") {
 		return fault.Invalid("starting_after", "A stored response is not streamed again. Leave \"starting_after\" out.")
 	}
-	body, err := x.response.StoredResponse(x.id)
+	body, err := x.entry.StoredResponse(x.id)
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (x *httpExchange) showResponse() error {
 
 // deleteResponse is DELETE /v1/responses/{id}.
 func (x *httpExchange) deleteResponse() error {
-	if err := x.response.DeleteResponse(x.id); err != nil {
+	if err := x.entry.DeleteResponse(x.id); err != nil {
 		return err
 	}
 	id, err := json.Marshal(x.id)
@@ -59,7 +59,7 @@ func (x *httpExchange) listInput() error {
 		return fault.Invalid("order", `"order" must be "asc" or "desc".`)
 	}
 	page.Ascending = order == "asc"
-	body, err := x.response.ResponseInputItems(x.id, page)
+	body, err := x.entry.ResponseInputItems(x.id, page)
 	if err != nil {
 		return err
 	}

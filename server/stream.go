@@ -90,15 +90,6 @@ func (s *streamWriter) close() { _ = s.source.Close() }
 // response.
 func (s *streamWriter) heartbeat(event []byte) { _ = s.write(event, true) }
 
-// setHeaders sets headers, unless a heartbeat has sent them already.
-func (s *streamWriter) setHeaders(set func(http.Header)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.committed {
-		set(s.x.w.Header())
-	}
-}
-
 // write writes a piece, and has it leave at once where it is to be flushed.
 func (s *streamWriter) write(piece []byte, flush bool) error {
 	s.mu.Lock()
@@ -176,6 +167,6 @@ func (s *streamWriter) mustAbort() bool { return s.started() && s.audio }
 // itself did.
 func (s *streamWriter) fail(err error) {
 	if !s.reported && !s.audio {
-		_ = s.write(s.x.response.AppendError(nil, err), false)
+		_ = s.write(s.x.entry.AppendError(nil, err), false)
 	}
 }

@@ -336,11 +336,14 @@ func (c *channelProbe) ask(ctx context.Context, g *gateway.Gateway, model string
 	if f, _, known := imagesop.FamilyOf(model); c.op == upstream.GenerateImage && known && f.Messages {
 		body = promptInMessage
 	}
-	response, err := g.Do(ctx, &gateway.Request{Op: c.op, Body: []byte(`{"model":` + string(name) + `,` + body + `}`)})
-	if err == nil && response.Audio != nil {
+	response, err := g.Do(ctx, gateway.Caller{}, &gateway.Request{Op: c.op, Body: []byte(`{"model":` + string(name) + `,` + body + `}`)})
+	if err != nil {
+		return err
+	}
+	defer response.Close()
+	if response.Audio != nil {
 		_, err = io.Copy(io.Discard, response.Audio)
 	}
-	response.End(0, err)
 	return err
 }
 

@@ -108,8 +108,8 @@ func (p *program) serveStdio(ctx context.Context, s *settings, key secret.String
 	if key.IsZero() { // the user who started this process has its data and the vendors' keys anyway
 		ctx = auth.NewContext(ctx, &auth.Principal{Account: account, Key: "stdio", Name: "stdio", Limits: src.config.Limits})
 	}
-	response, err := a.gateway.Do(ctx, &gateway.Request{Token: key.Reveal()}) // a wrong key is told at once
-	response.End(http.StatusOK, err)
+	entry, err := a.gateway.Enter(ctx, gateway.Caller{Token: key.Reveal()}) // a wrong key is told at once
+	entry.End(http.StatusOK, err)
 	if err == nil {
 		tools := mcp.New(a.gateway, mcp.Options{Version: versionText()})
 		err = mcp.Serve(ctx, server.Client(tools), "http://gateway"+mcpPath, key, p.stdin, p.stdout)

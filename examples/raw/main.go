@@ -36,16 +36,16 @@ func main() {
 
 // pass sends one request and counts what comes.
 func pass(g *gateway.Gateway, body string) error {
-	response, err := g.Do(context.Background(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(body)})
-	defer func() { response.End(0, err) }() // also beside an error
-	switch {
-	case err != nil:
+	request := &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(body)}
+	response, err := g.Do(context.Background(), gateway.Caller{}, request)
+	if err != nil {
 		f := fault.From(err)
 		fmt.Println("refused:", f.HTTPStatus(), f.Param)
 		return nil
-	case response.Stream != nil:
-		var n int64
-		n, err = io.Copy(io.Discard, response.Stream)
+	}
+	defer response.Close()
+	if response.Stream != nil {
+		n, err := io.Copy(io.Discard, response.Stream)
 		fmt.Println("stream:", response.Header.Get("Content-Type"), n > 0)
 		return err
 	}

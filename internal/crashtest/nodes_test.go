@@ -280,9 +280,11 @@ func (c *webhookCounter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 
 // submit hands a video of five seconds in at a gateway; hook may be empty.
 func submit(ctx context.Context, g *gateway.Gateway, n int, hook string) error {
-	r, err := g.Do(ctx, &gateway.Request{Op: upstream.SubmitVideo, Body: videoBody(n, 5, hook)})
-	r.End(0, err)
-	return err
+	r, err := g.Do(ctx, gateway.Caller{}, &gateway.Request{Op: upstream.SubmitVideo, Body: videoBody(n, 5, hook)})
+	if err != nil {
+		return err
+	}
+	return r.Close()
 }
 
 // concurrently does something with the numbers from 0 to n-1, some at once.

@@ -127,8 +127,8 @@ var taskID = regexp.MustCompile(`vid_\w+`)
 
 // submit hands a video in.
 func (n *node) submit(o order) {
-	r, err := n.gateway.Do(context.Background(), &gateway.Request{Op: upstream.SubmitVideo, Body: videoBody(o.N, o.Seconds, o.Hook), IdempotencyKey: o.Key})
-	r.End(0, err)
+	r, err := n.gateway.Do(context.Background(), gateway.Caller{}, &gateway.Request{Op: upstream.SubmitVideo, Body: videoBody(o.N, o.Seconds, o.Hook), IdempotencyKey: o.Key})
+	defer r.Close()
 	answer := event{Kind: submitted, N: int64(o.N)}
 	if err != nil {
 		f := fault.From(err)

@@ -39,10 +39,10 @@ func (l *Lab) request(c *Case, copy int) {
 		defer timer.Stop()
 	}
 	status := 200
-	g, first, err := l.begin(cl.ctx, r)
+	entry, err := l.begin(cl.ctx, r, script)
 	if err == nil {
 		wait(cl.ctx, script.Sends)
-		err = cl.ask(g, first)
+		err = cl.ask(entry)
 	}
 	r.mu.Lock()
 	r.failed, r.ended = err, l.now()
@@ -50,8 +50,8 @@ func (l *Lab) request(c *Case, copy int) {
 	if f := fault.From(err); f != nil {
 		status = f.HTTPStatus()
 	}
-	first.End(status, err)
-	first.End(status, err) // it has one line all the same
+	entry.End(status, err)
+	entry.End(status, err) // it has one line all the same
 }
 
 // leave notes that the client has gone, and cuts its connection.
@@ -65,18 +65,15 @@ func (cl *client) leave() {
 }
 
 // ask sends the request and takes the answer.
-func (cl *client) ask(g *gateway.Gateway, first *gateway.Response) error {
+func (cl *client) ask(entry *gateway.Entry) error {
 	c := cl.r.Case
-	q := &gateway.Request{Op: c.Kind.op(), IdempotencyKey: c.Key, Follows: first}
-	if c.Copies[cl.r.Copy].Client.Beats {
-		q.Heartbeat = func([]byte) {}
-	}
+	q := &gateway.Request{Op: c.Kind.op(), IdempotencyKey: c.Key}
 	if c.Kind == Edit {
 		q.Form = c.Form()
 	} else {
 		q.Body = c.Body()
 	}
-	result, err := g.Do(cl.ctx, q)
+	result, err := entry.Do(cl.ctx, q)
 	switch {
 	case err != nil:
 		return err
@@ -98,7 +95,7 @@ func (cl *client) ask(g *gateway.Gateway, first *gateway.Response) error {
 	cl.r.mu.Lock()
 	defer cl.r.mu.Unlock()
 	cl.r.complete, cl.r.got, cl.r.body = true, len(result.Body), bytes.Clone(result.Body)
-	result.Release()
+	entry.Release()
 	return nil
 }
 

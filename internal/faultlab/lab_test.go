@@ -209,17 +209,20 @@ func (l *Lab) open() error {
 
 // begin begins a request, and notes by which prices. A restart may replace the gateway
 // meanwhile: the request goes on with the one that it began with.
-func (l *Lab) begin(ctx context.Context, r *Run) (*gateway.Gateway, *gateway.Response, error) {
+func (l *Lab) begin(ctx context.Context, r *Run, script Client) (*gateway.Entry, error) {
 	l.turn.RLock()
 	defer l.turn.RUnlock()
-	g := l.gateway
-	x, err := g.Do(ctx, new(gateway.Request))
-	r.ID, r.generation = x.ID, l.generation
+	var caller gateway.Caller
+	if script.Beats {
+		caller.Heartbeat = func([]byte) {}
+	}
+	entry, err := l.gateway.Enter(ctx, caller)
+	r.ID, r.generation = entry.ID, l.generation
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.runs[x.ID] = r
+	l.runs[r.ID] = r
 	l.all = append(l.all, r)
-	return g, x, err
+	return entry, err
 }
 
 func (l *Lab) find(requestID string) *Run {

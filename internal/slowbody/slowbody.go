@@ -28,7 +28,7 @@ type Body struct {
 
 // Memory is the budget against which a large body counts. Its error ends the reading.
 type Memory interface {
-	ReserveMemory(n int64) error
+	Reserve(n int64) error
 }
 
 // New sets the first deadline. memory is nil for a body that does not lie in memory.
@@ -46,7 +46,7 @@ func (b *Body) Read(p []byte) (int, error) {
 		return n, err
 	}
 	if b.memory != nil {
-		if full := b.memory.ReserveMemory(int64(b.pending)); full != nil {
+		if full := b.memory.Reserve(int64(b.pending)); full != nil {
 			return n, full
 		}
 	}

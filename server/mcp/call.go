@@ -21,13 +21,13 @@ import (
 // call is one use of a tool.
 type call struct {
 	*Handler
-	tool     *tool
-	ctx      context.Context
-	response *gateway.Response // of the call; before it was made, of its authentication
-	caller   *caller
-	request  *sdk.CallToolRequest
-	args     arguments
-	started  time.Time
+	tool    *tool
+	ctx     context.Context
+	entry   *gateway.Entry
+	caller  *caller
+	request *sdk.CallToolRequest
+	args    arguments
+	started time.Time
 }
 
 // handle runs a tool. Whatever goes wrong with it is a result for the model; an
@@ -41,15 +41,15 @@ func (h *Handler) handle(t *tool) sdk.ToolHandler {
 		v.toolStarted()
 		ctx, leave := v.join(ctx)
 		defer leave()
-		response, err := h.authenticate(ctx, v)
+		entry, err := h.authenticate(ctx, v)
 		var result *sdk.CallToolResult
 		if err == nil {
-			c := &call{Handler: h, tool: t, ctx: ctx, response: response, caller: v, request: r, started: time.Now()}
+			c := &call{Handler: h, tool: t, ctx: ctx, entry: entry, caller: v, request: r, started: time.Now()}
 			result, err = c.run()
 		}
-		response.End(http.StatusOK, err)
+		entry.End(http.StatusOK, err)
 		if err != nil {
-			return errorResult(response.ID, err), nil
+			return errorResult(entry.ID, err), nil
 		}
 		return result, nil
 	}
@@ -84,13 +84,13 @@ func (c *call) runPaid() (*sdk.CallToolResult, error) {
 	if !c.args.stream { // which notifies of what has come instead
 		done = c.notifyEvery("waiting for the model")
 	}
-	q.Follows, q.IdempotencyKey = c.response, key
-	c.response, err = c.g.Do(c.ctx, q)
+	q.IdempotencyKey = key
+	response, err := c.entry.Do(c.ctx, q)
 	done()
 	if err != nil {
 		return nil, err
 	}
-	return c.tool.answer(c, c.response)
+	return c.tool.answer(c, response)
 }
 
 // labelMember is the member of _meta by which a program, not its model, says
@@ -120,7 +120,7 @@ func (c *call) idempotencyKey() (string, error) {
 // principalContext is the call's context with its principal, for other methods of
 // the gateway.
 func (c *call) principalContext() context.Context {
-	return auth.NewContext(c.ctx, c.response.Principal())
+	return auth.NewContext(c.ctx, c.entry.Principal())
 }
 
 // caller is what the calls of one HTTP request have in common.
@@ -132,7 +132,7 @@ type caller struct {
 	toolStarted    func() // is called when a tool runs
 
 	mu    sync.Mutex
-	first *gateway.Response // of the authentication of the HTTP request; its first call takes it
+	first *gateway.Entry // of the HTTP request; its first call takes it
 }
 
 type callerKey struct{}
@@ -144,7 +144,7 @@ func callerFrom(ctx context.Context) *caller {
 
 // authenticate begins the next call. The request itself counted as the first one;
 // each other, of a batch, is authenticated by the key as it is now.
-func (h *Handler) authenticate(ctx context.Context, v *caller) (*gateway.Response, error) {
+func (h *Handler) authenticate(ctx context.Context, v *caller) (*gateway.Entry, error) {
 	v.mu.Lock()
 	first := v.first
 	v.first = nil
@@ -152,7 +152,7 @@ func (h *Handler) authenticate(ctx context.Context, v *caller) (*gateway.Respons
 	if first != nil {
 		return first, nil
 	}
-	return h.g.Do(ctx, &gateway.Request{Token: v.token.Reveal()})
+	return h.g.Enter(ctx, gateway.Caller{Token: v.token.Reveal()})
 }
 
 // join gives the call a context that ends with the caller's too: the SDK hides the
@@ -257,11 +257,8 @@ type chargeInfo struct {
 
 // receipt is what is known now of the call's price.
 func (c *call) receipt(r *gateway.Response) chargeInfo {
-	p := chargeInfo{RequestID: c.response.ID, Currency: c.currency()}
-	if r != nil {
-		p.Replayed, p.Dropped = r.Replayed, r.Dropped
-	}
-	receipt, ok := c.response.Receipt()
+	p := chargeInfo{RequestID: r.ID, Currency: c.currency(), Replayed: r.Replayed, Dropped: r.Dropped}
+	receipt, ok := r.Receipt()
 	if !ok {
 		return p
 	}

@@ -30,10 +30,10 @@ import (
 
 // httpRequest is one HTTP request on its way in.
 type httpRequest struct {
-	h        *Handler
-	w        *writer
-	r        *http.Request
-	response *gateway.Response // of its authentication
+	h     *Handler
+	w     *writer
+	r     *http.Request
+	entry *gateway.Entry
 
 	token          string
 	session        string
@@ -48,18 +48,22 @@ var errPreflight = fault.New(fault.NotFound, "The request asks whether a page ma
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := &httpRequest{h: h, w: newWriter(w, h.o.KeepAlive), r: r}
-	refused := q.check()
-	if refused == nil {
-		q.token, refused = httpio.Key(r.Header)
+	caller := gateway.Caller{Refused: q.check()}
+	if caller.Refused == nil {
+		q.token, caller.Refused = httpio.Key(r.Header)
+		caller.Token = q.token
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	err := error(fault.New(fault.InternalError, "The gateway failed to handle the request."))
+	entry, err := h.g.Enter(r.Context(), caller)
+	q.entry = entry
 	defer func() { // also after a panic, which is net/http's to report
 		q.w.stopHeartbeat()
-		q.response.End(q.w.statusCode(), err)
+		entry.End(q.w.statusCode(), err)
 	}()
-	q.response, err = h.g.Do(r.Context(), &gateway.Request{Token: q.token, Refused: refused, Read: q.read})
-	w.Header().Set("X-Request-Id", q.response.ID)
+	w.Header().Set("X-Request-Id", entry.ID)
+	if err == nil {
+		err = q.read()
+	}
 	switch {
 	case err == error(errPreflight):
 		w.WriteHeader(http.StatusNoContent)
@@ -74,7 +78,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		q.w.stopHeartbeat()
-		refuseRequest(q.w, q.response.ID, q.messageID, err)
+		refuseRequest(q.w, entry.ID, q.messageID, err)
 	}
 }
 
@@ -98,7 +102,8 @@ func (q *httpRequest) check() error {
 
 // read checks the session and reads the whole message, and nothing past the limit.
 // A large one takes its slot first; a small one does when its call begins.
-func (q *httpRequest) read(response *gateway.Response) (err error) {
+func (q *httpRequest) read() (err error) {
+	defer fault.Recover(&err)
 	q.session = q.r.Header.Get(sessionHeader)
 	if err := checkSession(q.session, q.token); err != nil || q.r.Method == http.MethodDelete {
 		return err
@@ -106,12 +111,12 @@ func (q *httpRequest) read(response *gateway.Response) (err error) {
 	if q.idempotencyKey, err = httpio.IdempotencyKey(q.r.Header); err != nil {
 		return err
 	}
-	body := &httpio.Body{Name: "message", Limit: q.h.o.MaxBody, Timeout: ioTimeout, Memory: response}
+	body := &httpio.Body{Name: "message", Limit: q.h.o.MaxBody, Timeout: ioTimeout, Memory: q.entry}
 	if err := body.CheckLength(q.r); err != nil {
 		return err
 	}
 	if n := q.r.ContentLength; n > slowbody.Light {
-		if err := response.Admit(q.r.Context(), n); err != nil {
+		if err := q.entry.AcquireSlot(q.r.Context(), n); err != nil {
 			return err
 		}
 	}
@@ -146,7 +151,7 @@ func (q *httpRequest) answer() error {
 	defer cancel()
 	switch m.Method {
 	case "initialize":
-		q.w.Header().Set(sessionHeader, newSession(q.response.ID, q.token))
+		q.w.Header().Set(sessionHeader, newSession(q.entry.ID, q.token))
 	case "notifications/cancelled":
 		if id := requestKey(m.Params.RequestID); id != "" {
 			q.h.running.end(requestName{q.session, id})
@@ -157,8 +162,8 @@ func (q *httpRequest) answer() error {
 		cancel()
 	})()
 	r := q.r.WithContext(context.WithValue(ctx, callerKey{}, &caller{
-		ctx: ctx, token: secret.New(q.token), principal: q.response.Principal(), idempotencyKey: q.idempotencyKey,
-		first: q.response, toolStarted: q.w.startHeartbeat,
+		ctx: ctx, token: secret.New(q.token), principal: q.entry.Principal(), idempotencyKey: q.idempotencyKey,
+		first: q.entry, toolStarted: q.w.startHeartbeat,
 	}))
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
 	q.h.transport.ServeHTTP(q.w, r)

@@ -56,7 +56,7 @@ type priceRow struct {
 }
 
 func (c *call) listModels() (*sdk.CallToolResult, error) {
-	list, err := c.catalogOf(c.ctx, c.response.Principal())
+	list, err := c.catalogOf(c.ctx, c.entry.Principal())
 	if err != nil {
 		return nil, err
 	}
@@ -160,8 +160,7 @@ func (c *call) estimate() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, nestedArgument(err)
 	}
-	q.Follows = c.response
-	e, err := c.g.Estimate(c.ctx, q)
+	e, err := c.entry.Estimate(c.ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +227,7 @@ func (c *call) balance() (*sdk.CallToolResult, error) {
 	if !ok {
 		return nil, fault.New(fault.NotFound, "No books are kept here, so there is no balance.")
 	}
-	account := c.response.Principal().Account
+	account := c.entry.Principal().Account
 	days := int64(defaultDays)
 	if c.args.has("days") {
 		days = c.args.count("days")

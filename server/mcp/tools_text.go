@@ -114,7 +114,7 @@ func (r *chatResult) parse(data []byte) error {
 func (c *call) collectStream(s *gateway.Stream, r *chatResult) error {
 	progress := &progressCounter{c: c}
 	var text, thought strings.Builder
-	for chunk, err := range chat.NewStream(c.response.ID, s).Chunks() {
+	for chunk, err := range chat.NewStream(c.entry.ID, s).Chunks() {
 		if err != nil {
 			return err
 		}
@@ -178,7 +178,7 @@ func (c *call) answerEmbeddings(r *gateway.Response) (*sdk.CallToolResult, error
 		size += int64(len(e.Embedding)) * digits
 		result.Embeddings[e.Index], result.Dimensions = e.Embedding, len(e.Embedding)
 	}
-	r.Release()
+	c.entry.Release()
 	if err := c.checkSize(size, "Embed fewer texts at a time. These were charged."); err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func (c *call) answerVideo(r *gateway.Response) (*sdk.CallToolResult, error) {
 	if !c.args.truth("wait") {
 		return newVideoResult(p, &record), nil
 	}
-	c.response.Release() // the video is under way, and others may run
+	c.entry.Release() // the video is under way, and others may run
 	return newVideoResult(p, c.awaitVideo(&record)), nil
 }
 
