@@ -33,11 +33,11 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	go func() {
 		defer cancel()
 		defer func() {
-			err := context.Cause(r.Context()) // a handler that ends by it may be faster than stop below
+			var err error
 			if p := recover(); p != nil {
 				err = fmt.Errorf("the handler panicked: %v", p)
 			}
-			w.finish(err, context.Cause(r.Context()))
+			w.finish(err, context.Cause(r.Context())) // a handler that ends by it can be faster than stop below
 			if r.Body != nil {
 				_ = r.Body.Close()
 			}
