@@ -196,7 +196,7 @@ func firstCallRank(c *config.Components, ch *config.Channel, id string) int {
 	switch {
 	case strings.HasSuffix(id, "*"):
 		return passedChat
-	case listed && v != nil && id == ch.Discover.Prefix+v.example:
+	case listed && v != nil && id == ch.Discover.Prefix+v.Example:
 		return knownChat
 	case shellQuoted(id) != id: // a vendor may have named it to be pasted
 		return noModel

@@ -249,8 +249,8 @@ func (d *doctor) checkConfiguration() {
 // checkVariables says which of the vendors' variables are set, and whether they are used.
 func (d *doctor) checkVariables() {
 	var used, unused []string
-	for i := range presets {
-		name := presets[i].turnedOnBy()
+	for i := range presets() {
+		name := presets()[i].turnedOnBy()
 		value, _ := config.Env(d.p.env).Trimmed()(name)
 		if value == "" || slices.Contains(used, name) || slices.Contains(unused, name) {
 			continue

@@ -225,7 +225,7 @@ func refusedKey(err error) (status int) {
 // replaceKey says where a channel's key is to be replaced.
 func replaceKey(src *source, channel string) string {
 	if v := presetNamed(channel); v != nil && src.file == "" {
-		return "set " + v.keyVar + " to a valid one"
+		return "set " + v.Key + " to a valid one"
 	}
 	return "replace the key that `keys` of channel " + channel + " names"
 }

@@ -171,7 +171,7 @@ func writeChannel(b *strings.Builder, c *config.Channel) {
 		member("base_url", quoted(c.BaseURL))
 	}
 	if v := presetNamed(c.Name); v != nil && len(c.Keys) > 0 {
-		member("keys", "[{env: "+v.keyVar+"}]")
+		member("keys", "[{env: "+v.Key+"}]")
 	}
 	if c.Auth.By != "" {
 		member("auth", quoted(c.Auth.String()))

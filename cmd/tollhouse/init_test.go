@@ -22,26 +22,26 @@ import (
 func environmentOf(base string, rows ...preset) environment {
 	env := environment{"AWS_REGION": "us-east-1", "AZURE_OPENAI_ENDPOINT": "https://example.openai.azure.com"}
 	for _, v := range rows {
-		env[v.keyVar] = "secret-of-" + v.vendor
+		env[v.Key] = "secret-of-" + v.Channel.Name
 		if base != "" {
-			for _, other := range presets { // that the same key turns on
-				if other.keyVar == v.keyVar {
-					if env[other.urlVar] = base + "/v1"; other.driver == "anthropic" {
-						env[other.urlVar] = base // /v1 is a part of its driver's paths
+			for _, other := range presets() { // that the same key turns on
+				if other.Key == v.Key {
+					if env[other.URL] = base + "/v1"; other.Channel.Driver == "anthropic" {
+						env[other.URL] = base // /v1 is a part of its driver's paths
 					}
 				}
 			}
-		} else if v.local {
-			env[v.urlVar] = "http://127.0.0.1:9/v1"
+		} else if v.Local != "" {
+			env[v.URL] = "http://127.0.0.1:9/v1"
 		}
 	}
 	return env
 }
 
 func TestInitWritesAFileThatServesAsTheVariablesDo(t *testing.T) {
-	cases := map[string][]preset{"all": presets, "two that know all ids": {*presetNamed("openai"), *presetNamed("groq"), *presetNamed("anthropic")}}
-	for _, v := range presets {
-		cases[v.vendor] = []preset{v}
+	cases := map[string][]preset{"all": presets(), "two that know all ids": {*presetNamed("openai"), *presetNamed("groq"), *presetNamed("anthropic")}}
+	for _, v := range presets() {
+		cases[v.Channel.Name] = []preset{v}
 	}
 	vendor := newFakeVendor(t, 200, `{"object":"list","data":[]}`)
 	for name, rows := range cases {

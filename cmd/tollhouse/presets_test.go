@@ -17,6 +17,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/internal/scripted"
 	"github.com/tollhouse-ai/gateway/internal/servertest"
 )
@@ -248,7 +249,7 @@ func (p *oddPreset) serve(t *testing.T, number int) environment {
 	return env
 }
 
-func prefixOf(channel string) string { return presetNamed(channel).host }
+func prefixOf(channel string) string { return presetNamed(channel).Host }
 
 // receipt is what a call was charged by.
 type receipt struct {
@@ -341,7 +342,7 @@ func TestDoctorAsksEveryPreset(t *testing.T) {
 	rows := oddPresets()
 	env := environment{}
 	for n, p := range rows {
-		if example := presetNamed(p.channel).example; example != "" && p.theirs == "" {
+		if example := presetNamed(p.channel).Example; example != "" && p.theirs == "" {
 			p.theirs = example
 		}
 		maps.Copy(env, p.serve(t, n))
@@ -350,11 +351,11 @@ func TestDoctorAsksEveryPreset(t *testing.T) {
 	want := map[string]string{"cohere-rerank": "rerank-english-v3.0 answered"}
 	operations := map[string]string{"xai": "(chat, responses)", "azure": "(chat, responses)", "perplexity": "(responses)", "cohere-rerank": "(rerank)"}
 	for _, p := range rows {
-		model := presetNamed(p.channel).example
+		model := presetNamed(p.channel).Example
 		if p.channel == "moonshot" {
 			model = p.model
 		}
-		want[p.channel] = presetNamed(p.channel).host + model + " answered"
+		want[p.channel] = presetNamed(p.channel).Host + model + " answered"
 		if p.channel == "azure" { // which has the ids without a prefix
 			want[p.channel] = model + " answered"
 		}
@@ -603,22 +604,25 @@ func TestTheDocumentedVendorsAreThoseOfTheTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := config.Decode("presets.yaml", presetsFile, new([]preset)); err != nil {
+		t.Fatal(err)
+	}
 	help := tollhouse(t, nil, "serve", "--help").stdout
 	hosts := map[string]bool{}
-	for i := range presets {
-		v := &presets[i]
-		row := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(v.vendor) + "` \\|.*$").FindString(string(page))
-		for _, cell := range []string{v.turnedOnBy(), v.urlVar, v.baseURL, v.host, strings.Join(v.begins, "`, `")} {
+	for i := range presets() {
+		v := &presets()[i]
+		row := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(v.Channel.Name) + "` \\|.*$").FindString(string(page))
+		for _, cell := range []string{v.turnedOnBy(), v.URL, v.Channel.BaseURL, v.Host, strings.Join(v.Channel.Begins, "`, `")} {
 			if cell != "" && !strings.Contains(row, "`"+cell+"`") {
-				t.Errorf("docs/reference/vendors.md does not name %s of %s in its row: %s", cell, v.vendor, row)
+				t.Errorf("docs/reference/vendors.md does not name %s of %s in its row: %s", cell, v.Channel.Name, row)
 			}
 		}
 		if !strings.Contains(help, v.turnedOnBy()) {
 			t.Errorf("serve --help lacks %s", v.turnedOnBy())
 		}
-		if v.host != "" && hosts[v.host] {
-			t.Errorf("the beginning %s is there twice", v.host)
+		if v.Host != "" && hosts[v.Host] {
+			t.Errorf("the beginning %s is there twice", v.Host)
 		}
-		hosts[v.host] = true
+		hosts[v.Host] = true
 	}
 }

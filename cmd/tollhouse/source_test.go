@@ -257,8 +257,8 @@ func TestVariablesOfVendorsAreReadWithoutWhiteSpaceAroundThem(t *testing.T) {
 	if want := []string{"channel openai: the gateway adds /chat/completions to the base_url by itself: write https://proxy.example.com/v1"}; !slices.Equal(src.notes, want) {
 		t.Errorf("notes %q, want %q", src.notes, want)
 	}
-	for i := range presets {
-		if c := presets[i].channel(presets[i].baseURL, false); c.AddressWarning() != "" {
+	for i := range presets() {
+		if c := presets()[i].channel(presets()[i].Channel.BaseURL, false); c.AddressWarning() != "" {
 			t.Errorf("the preset's own address: %s", c.AddressWarning())
 		}
 	}

@@ -213,6 +213,17 @@ func ReadLocations(name string, data []byte, env Env) (Locations, error) {
 	return l, d.problems.err(name)
 }
 
+// Decode decodes YAML of the program itself into a value whose structs have tags as those of a
+// configuration. No variable is expanded.
+func Decode(name string, data []byte, to any) error {
+	d, body, err := newDecoder(name, data, func(string) (string, bool) { return "", false })
+	if err != nil {
+		return err
+	}
+	d.value(body, name, "", reflect.ValueOf(to).Elem())
+	return d.problems.err(name)
+}
+
 // StoreIn is the address of the store; dir is the data directory, in which a
 // SQLite file is where the configuration names no store.
 func StoreIn(dir, store string) string {
