@@ -23,6 +23,7 @@ import (
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
+	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
@@ -31,11 +32,11 @@ import (
 
 func doctorCommand(p *program) *command {
 	c := newCommand("doctor", "check the configuration, the vendors, the store and the machine")
-	c.details = "Each line says what was checked and, where something is wrong, what to do. It changes nothing and, without\n" +
-		"--call, costs nothing. Vendors are asked for their lists of models and, with --call, for one token of each\n" +
-		"channel. A running server is found as by every other command and asked for what only it knows; the rest is checked\n" +
-		"from here. The vendors of a file are asked only where it is named. If there are problems, the exit code is 1;\n" +
-		"warnings leave it at 0."
+	c.details = "Each line names what was checked and, if something is wrong, what to do. doctor changes nothing and costs\n" +
+		"nothing, unless --call is given. It asks each vendor for its list of models and, with --call, makes one call of\n" +
+		"one token through each channel. It finds a running server as every other command does, and asks it for what only\n" +
+		"the server knows. The vendors of a file are asked only if --config names the file. The exit code is 1 if there\n" +
+		"are problems, and 0 if there are only warnings."
 	c.examples = []string{"tollhouse doctor", "tollhouse doctor --config tollhouse.yaml --call", "tollhouse doctor --json"}
 	d := &doctor{p: p}
 	f := c.flags
@@ -49,13 +50,41 @@ func doctorCommand(p *program) *command {
 		if err := d.at.readAdmin(); err != nil { // which several checks take
 			return err
 		}
-		d.examine(ctx)
+		for _, check := range doctorChecks {
+			if check.needs == nil || check.needs(d) {
+				check.run(d, ctx)
+			}
+		}
+		d.close()
 		return d.report(*asJSON)
 	}
 	return c
 }
 
-// What a check found.
+// doctorChecks are all checks, in the order of the report. A check that finds a problem leaves
+// the others to be made.
+var doctorChecks = []struct {
+	needs func(*doctor) bool // whether there is something to check; nil: always
+	run   func(*doctor, context.Context)
+}{
+	{nil, (*doctor).findServer},
+	{nil, (*doctor).checkConfiguration},
+	{nil, (*doctor).checkVariables},
+	{(*doctor).isBuilt, (*doctor).checkKeys},
+	{(*doctor).isBuilt, (*doctor).checkTimeouts},
+	{(*doctor).isBuilt, (*doctor).checkPrices},
+	{(*doctor).isBuilt, (*doctor).checkVendors},
+	{(*doctor).isBuilt, (*doctor).checkSpeech},
+	{(*doctor).isBuilt, (*doctor).checkSecrets},
+	{func(d *doctor) bool { return d.server != nil }, (*doctor).checkRunningChannels},
+	{func(d *doctor) bool { return d.call }, (*doctor).checkCalls},
+	{func(d *doctor) bool { return d.source != nil || d.server != nil }, (*doctor).checkStore},
+	{nil, (*doctor).checkPorts},
+	{nil, (*doctor).checkFiles},
+	{nil, (*doctor).checkLimits},
+}
+
+// The results of a check.
 const (
 	checkOK      = "ok"
 	checkWarning = "warning"
@@ -76,7 +105,7 @@ const (
 	fewFiles     = 4096      // open files: half of them may be connections of clients
 )
 
-// doctor makes the checks.
+// doctor makes the checks. A check can use what an earlier one found out.
 type doctor struct {
 	p      *program
 	at     adminFlags
@@ -88,43 +117,39 @@ type doctor struct {
 	settings   settings
 	unnamed    bool               // the file is that of this directory, and no flag or variable names it
 	source     *source            // nil if there is nothing that could be served
-	components *config.Components // of the source
-	target     *adminTarget       // nil if it is not known
-	server     *adminClient       // nil if none runs
-	absent     error              // why no server was found
-	about      adminapi.Server    // of the server
-	running    []string           // the names of its channels
+	components *config.Components // of the source; nil if they cannot be built
+	target     *adminTarget
+	server     *adminClient    // nil if none runs
+	about      adminapi.Server // of the server
+	running    []string        // the names of its channels
+}
+
+func (d *doctor) isBuilt() bool { return d.components != nil }
+
+func (d *doctor) close() {
+	if d.server != nil {
+		_ = d.server.close()
+	}
+	if d.components != nil {
+		d.components.Close()
+	}
 }
 
 func (d *doctor) add(check, result, format string, args ...any) {
 	d.findings = append(d.findings, finding{check, result, fmt.Sprintf(format, args...)})
 }
 
-// examine makes all checks. One that fails leaves the others to be made.
-func (d *doctor) examine(ctx context.Context) {
-	d.findServer(ctx)
-	if d.server != nil {
-		defer func() { _ = d.server.close() }()
+// outcome is a possible result of a check.
+type outcome struct {
+	when            bool
+	result, message string
+}
+
+// addFirst adds the first outcome that applies; none if none does.
+func (d *doctor) addFirst(check string, outcomes ...outcome) {
+	if i := slices.IndexFunc(outcomes, func(o outcome) bool { return o.when }); i >= 0 {
+		d.add(check, outcomes[i].result, "%s", outcomes[i].message)
 	}
-	d.checkConfiguration()
-	d.checkVariables()
-	if d.components != nil {
-		defer d.components.Close()
-		d.checkKeys()
-		d.checkTimeouts()
-		d.checkPrices()
-		d.checkVendors(ctx)
-		d.checkSpeech()
-		d.checkSecrets()
-	}
-	d.checkRunningChannels(ctx)
-	if d.call {
-		d.checkCalls(ctx)
-	}
-	d.checkStore(ctx)
-	d.checkPorts(ctx)
-	d.checkFiles()
-	d.checkLimits()
 }
 
 // report prints the findings. The error counts the problems.
@@ -163,40 +188,37 @@ func (d *doctor) report(asJSON bool) error {
 	return err
 }
 
-// findServer finds the running server, as the commands do that need one.
+// findServer finds the running server, as every other command does.
 func (d *doctor) findServer(ctx context.Context) {
 	var err error
 	if d.target, err = d.at.target(ctx, d.p); err != nil {
 		d.target = &adminTarget{data: cmp.Or(d.at.data, defaultData)} // checkConfiguration tells why
-		d.absent = err
-		if _, wrong := errors.AsType[*config.Error](err); d.at.config == "" && !wrong { // the file of this directory
-			d.add("server", checkProblem, "%v", err)
-			return
-		}
-		d.add("server", checkOK, "not looked for, since the configuration cannot be read")
+		_, wrong := errors.AsType[*config.Error](err)
+		d.addFirst("server",
+			outcome{d.at.config == "" && !wrong, checkProblem, err.Error()}, // the file of this directory
+			outcome{true, checkOK, "not looked for, because the configuration cannot be read"})
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, d.p.adminTimeout())
 	defer cancel()
-	d.server, d.absent = d.p.connectServer(bounded, d.target)
-	if d.server != nil {
-		d.absent = d.server.do(bounded, http.MethodGet, "/admin/v1/server", nil, &d.about)
+	server, err := d.p.connectServer(bounded, d.target)
+	if server != nil {
+		err = server.do(bounded, http.MethodGet, "/admin/v1/server", nil, &d.about)
 	}
-	_, none := errors.AsType[*noServerError](d.absent)
+	_, none := errors.AsType[*noServerError](err)
 	switch {
-	case d.server != nil && d.absent == nil:
-		d.add("server", checkOK, "one runs: its admin API is at %s, its store is %s", d.server.host, d.about.Store)
+	case err == nil:
+		d.server = server
+		d.add("server", checkOK, "one is running: its admin API is at %s, its store is %s", server.host, d.about.Store)
 	case none && (!d.target.explicit || readAddress(d.target.data) == ""):
-		d.server = nil
-		d.add("server", checkOK, "none runs with this configuration and data directory (%s)", d.target.data)
+		d.add("server", checkOK, "none is running with this configuration and data directory (%s)", d.target.data)
 	default:
-		d.server = nil
-		d.add("server", checkProblem, "%v", d.absent)
+		d.add("server", checkProblem, "%v", err)
 	}
 }
 
 // checkConfiguration reads the file as check does, or the vendors' variables.
-func (d *doctor) checkConfiguration() {
+func (d *doctor) checkConfiguration(context.Context) {
 	d.settings = settings{config: d.at.config, listen: d.listen, admin: d.at.admin, data: d.at.data}
 	if d.at.nothing() {
 		_, there, err := fileHere(defaultFile)
@@ -205,173 +227,144 @@ func (d *doctor) checkConfiguration() {
 		}
 	}
 	src, err := d.p.source(&d.settings)
-	wrong, refused := errors.AsType[*config.Error](err)
 	if err != nil {
 		d.settings.applyFile(&config.Config{})
-	}
-	switch {
-	case refused:
-		for _, line := range wrong.Lines() {
-			// What a server that runs was started with need not be set here.
-			if d.server != nil && strings.Contains(line, "the environment variable ") && strings.HasSuffix(line, " is not set") {
-				d.add("configuration", checkWarning, "%s here, and the server that runs has an environment of its own: its channels are not checked from here", line)
-				continue
-			}
-			d.add("configuration", checkProblem, "%s", line)
-		}
-		return
-	case err != nil && d.settings.config == "" && d.server != nil:
-		d.add("configuration", checkWarning, "no file is named, and no vendor's variable is set here: name the server's file with --config to have it checked")
-		return
-	case err != nil:
-		d.add("configuration", checkProblem, "%v", err)
+		d.addRefusal(err)
 		return
 	}
+	c := src.config
 	d.source = src
-	d.settings.applyFile(src.config)
-	if src.file != "" {
-		where := ""
-		if d.unnamed {
-			where = " in this directory"
-		}
-		d.add("configuration", checkOK, "%s%s is good: %s, billing %s", src.file, where, plural(len(src.config.Channels), "channel"), billingRow(src.config))
-	} else {
-		d.add("configuration", checkOK, "no file: the variables make %s, and usage is counted", plural(len(src.config.Channels), "channel"))
+	d.settings.applyFile(c)
+	where := ""
+	if d.unnamed {
+		where = " in this directory"
 	}
+	d.addFirst("configuration",
+		outcome{src.file != "", checkOK, fmt.Sprintf("%s%s is good: %s, billing %s", src.file, where, plural(len(c.Channels), "channel"), billingRow(c))},
+		outcome{true, checkOK, fmt.Sprintf("no file: the environment variables make %s, and usage is only counted", plural(len(c.Channels), "channel"))})
 	for _, note := range src.notes {
 		d.add("configuration", checkWarning, "%s", note)
 	}
-	if d.components, err = src.config.Build(nil); err != nil {
+	if d.components, err = c.Build(nil); err != nil {
 		d.add("configuration", checkProblem, "%v", err)
 	}
 }
 
-// checkVariables says which of the vendors' variables are set, and whether they are used.
-func (d *doctor) checkVariables() {
-	var used, unused []string
-	for i := range presets() {
-		name := presets()[i].turnedOnBy()
-		value, _ := config.Env(d.p.env).Trimmed()(name)
-		if value == "" || slices.Contains(used, name) || slices.Contains(unused, name) {
-			continue
+// addRefusal reports why there is no configuration. A running server can have variables that
+// are not set here.
+func (d *doctor) addRefusal(err error) {
+	if wrong, refused := errors.AsType[*config.Error](err); refused {
+		for _, line := range wrong.Lines() {
+			unset := strings.Contains(line, "the environment variable ") && strings.HasSuffix(line, " is not set")
+			d.addFirst("configuration",
+				outcome{d.server != nil && unset, checkWarning, line + " here; the running server has its own environment, so its channels are not checked from here"},
+				outcome{true, checkProblem, line})
 		}
-		if d.source == nil || d.uses(value) {
+		return
+	}
+	d.addFirst("configuration",
+		outcome{d.settings.config == "" && d.server != nil, checkWarning, "no file is named, and no vendor's variable is set here: name the server's file with --config to check it"},
+		outcome{true, checkProblem, err.Error()})
+}
+
+// checkVariables reports which of the vendors' variables are set, and whether they are used.
+func (d *doctor) checkVariables(context.Context) {
+	var used, unused []string
+	for _, v := range presets() {
+		name := v.turnedOnBy()
+		value, _ := config.Env(d.p.env).Trimmed()(name)
+		switch {
+		case value == "" || slices.Contains(used, name) || slices.Contains(unused, name):
+		case d.source == nil || d.uses(value):
 			used = append(used, name)
-		} else {
+		default:
 			unused = append(unused, name)
 		}
 	}
-	switch {
-	case len(used) > 0 && d.source == nil:
-		d.add("variables", checkOK, "set: %s", strings.Join(used, ", "))
-	case len(used) > 0:
-		d.add("variables", checkOK, "used: %s", strings.Join(used, ", "))
-	case len(unused) == 0:
-		d.add("variables", checkOK, "none of the vendors' variables is set")
-	}
+	d.addFirst("variables",
+		outcome{len(used) > 0 && d.source == nil, checkOK, "set: " + strings.Join(used, ", ")},
+		outcome{len(used) > 0, checkOK, "used: " + strings.Join(used, ", ")},
+		outcome{len(unused) == 0, checkOK, "none of the vendors' variables is set"})
 	if len(unused) > 0 {
-		d.add("variables", checkWarning, "set, and used by no channel of the file: %s", strings.Join(unused, ", "))
+		d.add("variables", checkWarning, "set, but no channel of the file uses them: %s", strings.Join(unused, ", "))
 	}
 }
 
 // uses reports whether a channel has the value as its key, or in its address.
 func (d *doctor) uses(value string) bool {
 	return slices.ContainsFunc(d.source.config.Channels, func(c config.Channel) bool {
-		for _, key := range c.Keys {
-			if key.Reveal() == value {
-				return true
-			}
-		}
-		return strings.Contains(c.BaseURL, strings.TrimSuffix(value, "/"))
+		isKey := slices.ContainsFunc(c.Keys, func(key secret.String) bool { return key.Reveal() == value })
+		return isKey || strings.Contains(c.BaseURL, strings.TrimSuffix(value, "/"))
 	})
 }
 
-// checkPrices looks for prices that are for nothing, and for models that prepaid billing
-// does not sell.
-func (d *doctor) checkPrices() {
+// checkPrices looks for prices of models that no channel serves.
+func (d *doctor) checkPrices(context.Context) {
 	c := d.source.config
-	var idle []string
-	for _, id := range slices.Sorted(maps.Keys(c.Prices)) {
-		if !c.MayServe(id) {
-			idle = append(idle, id)
-		}
-	}
-	switch {
-	case len(idle) > 0:
-		d.add("prices", checkWarning, "no channel serves %s: add the model to a channel, or take its price out", strings.Join(idle, ", "))
-	case !c.Prepaid():
-		d.add("prices", checkOK, "none is needed: usage is counted, and no money moves")
-	default:
-		d.add("prices", checkOK, "every model that is named has one, %d in all", len(c.Prices))
-	}
+	idle := slices.DeleteFunc(slices.Sorted(maps.Keys(c.Prices)), c.MayServe)
+	d.addFirst("prices",
+		outcome{len(idle) > 0, checkWarning, "no channel serves " + strings.Join(idle, ", ") + ": add the model to a channel, or remove its price"},
+		outcome{!c.Prepaid(), checkOK, "none is needed: usage is counted, and no money moves"},
+		outcome{true, checkOK, fmt.Sprintf("every named model has one, %d in all", len(c.Prices))})
 }
 
 // checkSpeech looks for the program without which speech has no MP3.
-func (d *doctor) checkSpeech() {
-	if !speaks(d.source.config) {
-		return
+func (d *doctor) checkSpeech(context.Context) {
+	if speaks(d.source.config) {
+		missing := (&lame.Encoder{Look: d.p.lookPath}).Ready() != nil
+		d.addFirst("speech", outcome{missing, checkWarning, withoutMP3}, outcome{true, checkOK, "the program lame is installed"})
 	}
-	if (&lame.Encoder{Look: d.p.lookPath}).Ready() != nil {
-		d.add("speech", checkWarning, "%s", withoutMP3)
-		return
-	}
-	d.add("speech", checkOK, "the program lame is there")
 }
 
-// checkSecrets looks at what protects responses that are kept.
-func (d *doctor) checkSecrets() {
+// checkSecrets looks at what protects stored responses.
+func (d *doctor) checkSecrets(context.Context) {
 	c := d.source.config
-	kept := c.Responses.Store != "" && c.Responses.Store != gateway.ResponsesOff
-	switch {
-	case !kept:
-		d.add("secrets", checkOK, "none is needed: no responses are kept")
-	case len(c.Secrets) == 0:
-		d.add("secrets", checkWarning, "responses are kept under a secret of the database itself, so that a copy of it can be read: make one with `openssl rand -base64 32`, put it into a variable, and name that under secrets")
-	default:
-		d.add("secrets", checkOK, "responses are kept under the file's %s", plural(len(c.Secrets), "secret"))
-	}
+	d.addFirst("secrets",
+		outcome{c.Responses.Store == "" || c.Responses.Store == gateway.ResponsesOff, checkOK, "none is needed: no responses are stored"},
+		outcome{len(c.Secrets) == 0, checkWarning, "responses are encrypted with a secret that the database itself holds, so a copy of it can be read: make one with `openssl rand -base64 32`, put it into a variable, and name that variable under secrets"},
+		outcome{true, checkOK, "responses are encrypted with the file's " + plural(len(c.Secrets), "secret")})
 }
 
 // checkStore looks whether the store can be opened, and where its file is.
 func (d *doctor) checkStore(ctx context.Context) {
-	if d.target == nil || d.source == nil && d.server == nil {
-		return
-	}
-	address := d.target.store
+	address := cmp.Or(d.about.Store, d.target.store)
 	if d.source != nil {
 		address = d.source.store(d.settings.data)
 	}
-	if d.about.Store != "" && d.source == nil {
-		address = d.about.Store
-	}
 	path, isFile := strings.CutPrefix(address, config.SQLite)
+	missing := false
 	if isFile {
 		d.checkSpace(filepath.Dir(path))
-		if info, err := os.Stat(path); err == nil {
+		info, err := os.Stat(path)
+		missing = errors.Is(err, fs.ErrNotExist)
+		if err == nil {
 			if uid, other := ownedByOther(info); other {
-				d.add("store", checkWarning, "%s belongs to the user %d: run the server, and the commands that work without one, as that user", path, uid)
+				d.add("store", checkWarning, "%s belongs to the user %d: run the server, and commands that work without a server, as that user", path, uid)
 			}
 		}
 	}
 	switch {
 	case d.server != nil:
-		d.add("store", checkOK, "the server that runs has %s open, billing %s in %s", d.about.Store, d.about.Billing, d.about.Currency)
-		if d.source != nil && storeName(address) == d.about.Store { // which has no password
-			d.checkFailOver(ctx, address)
-		}
-		return
-	case address == config.Memory:
-		d.add("store", checkWarning, "it is in memory: accounts, keys made at run time and balances end with the server")
-		return
-	}
-	if isFile {
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			d.add("store", checkOK, "%s is not there yet: the first start makes it", path)
+		d.add("store", checkOK, "the running server has %s open, billing %s in %s", d.about.Store, d.about.Billing, d.about.Currency)
+		if d.source == nil || storeName(address) != d.about.Store { // the address has the password
 			return
 		}
+	case address == config.Memory:
+		d.add("store", checkWarning, "it is in memory: accounts, keys made at run time and balances are lost when the server stops")
+		return
+	case missing:
+		d.add("store", checkOK, "%s does not exist yet: the first start makes it", path)
+		return
+	default:
+		d.openStore(ctx, address)
 	}
-	d.openStore(ctx, address)
-	d.checkFailOver(ctx, address) // which may say why it does not open
+	if !isFile && address != config.Memory { // which may say why it does not open
+		ctx, cancel := context.WithTimeout(ctx, d.p.adminTimeout())
+		defer cancel()
+		for _, advice := range postgres.Advice(ctx, address) {
+			d.add("store", checkWarning, "%s", advice)
+		}
+	}
 }
 
 // openStore opens the store as it is, and changes nothing in it.
@@ -382,96 +375,76 @@ func (d *doctor) openStore(ctx context.Context, address string) {
 	if d.source != nil {
 		o.Count, o.Currency = !d.source.config.Prepaid(), cmp.Or(d.source.config.Currency, billing.DefaultCurrency)
 	}
+	name := storeName(address)
 	db, err := openDatabase(ctx, address, o)
-	switch {
-	case errors.Is(err, sqlite.ErrLocked):
-		d.add("store", checkProblem, "another process has %s open, and no server answers for it: end it, or name its admin address with --admin", storeName(address))
-		return
-	case err != nil:
-		d.add("store", checkProblem, "%v", &storeError{storeName(address), err})
+	if err != nil {
+		d.addFirst("store",
+			outcome{errors.Is(err, sqlite.ErrLocked), checkProblem, "another process has " + name + " open, but no server answers: end that process, or name its admin address with --admin"},
+			outcome{true, checkProblem, (&storeError{name, err}).Error()})
 		return
 	}
 	defer func() { _ = db.Close() }()
 	keys, err := db.Keys().Page(ctx, "", "", 1)
-	switch {
-	case err != nil:
-		d.add("store", checkProblem, "%s: %s", storeName(address), messageOf(err))
-	case len(keys) == 0 && (d.source == nil || d.source.file != "" && len(d.components.Keys) == 0):
-		d.add("store", checkWarning, "%s opens, and has no API keys: `tollhouse key create` makes one", storeName(address))
-	default:
-		d.add("store", checkOK, "%s opens, and this program knows its schema", storeName(address))
-	}
-}
-
-// checkFailOver looks whether a Postgres and its address are ready for a fail-over.
-func (d *doctor) checkFailOver(ctx context.Context, address string) {
-	if address == config.Memory || strings.HasPrefix(address, config.SQLite) {
+	if err != nil {
+		d.add("store", checkProblem, "%s: %s", name, messageOf(err))
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.p.adminTimeout())
-	defer cancel()
-	for _, advice := range postgres.Advice(ctx, address) {
-		d.add("store", checkWarning, "%s", advice)
-	}
+	keyless := len(keys) == 0 && (d.source == nil || d.source.file != "" && len(d.components.Keys) == 0)
+	d.addFirst("store",
+		outcome{keyless, checkWarning, name + " opens, but has no API keys: create one with `tollhouse key create`"},
+		outcome{true, checkOK, name + " opens, and this version knows its schema"})
 }
 
 // checkSpace looks at the file system of a directory, or of the one in which it will be
 // made.
 func (d *doctor) checkSpace(dir string) {
-	for {
-		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
-			break
-		}
+	for !exists(dir) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
 	}
 	free, known := freeSpace(dir)
-	switch {
-	case !known:
-	case free < spaceProblem:
-		d.add("disk", checkProblem, "%d MiB are free in %s: make room, a full disk refuses every request", free>>20, dir)
-	case free < spaceWarning:
-		d.add("disk", checkWarning, "%d MiB are free in %s: make room, or move old receipts out with `tollhouse archive`", free>>20, dir)
-	default:
-		d.add("disk", checkOK, "%d GiB are free in %s", free>>30, dir)
+	if !known {
+		return
 	}
+	d.addFirst("disk",
+		outcome{free < spaceProblem, checkProblem, fmt.Sprintf("%d MiB are free in %s: free some space, a full disk refuses every request", free>>20, dir)},
+		outcome{free < spaceWarning, checkWarning, fmt.Sprintf("%d MiB are free in %s: free some space, or move old receipts out with `tollhouse archive`", free>>20, dir)},
+		outcome{true, checkOK, fmt.Sprintf("%d GiB are free in %s", free>>30, dir)})
 }
 
-// checkPorts looks whether the addresses are free, or the running server's own, and who
-// reaches them.
+// checkPorts looks whether the addresses are free, or the running server's own, and who can
+// reach them.
 func (d *doctor) checkPorts(ctx context.Context) {
 	for _, a := range []struct{ flag, address, what string }{
 		{"listen", d.settings.listen, "keys and prompts travel in plain HTTP: put a TLS proxy in front, or listen on 127.0.0.1"},
-		{"admin", d.settings.admin, "its token travels in plain HTTP, and with it all accounts: listen on 127.0.0.1"},
+		{"admin", d.settings.admin, "its token travels in plain HTTP, and gives access to all accounts: listen on 127.0.0.1"},
 	} {
 		if a.address == adminOff {
 			d.add(a.flag, checkOK, "off")
 			continue
 		}
 		if d.unnamed && d.listen == "" && !isLoopback(dialable(a.address)) {
-			d.add(a.flag, checkWarning, "not tried: the address in %s is none such as 127.0.0.1, and is tried only where the file is named, as in `tollhouse doctor --config %[1]s`", defaultFile)
+			d.add(a.flag, checkWarning, "skipped: the address in %s is not a loopback address such as 127.0.0.1; run `tollhouse doctor --config %[1]s` to check it", defaultFile)
 			continue
 		}
 		if _, _, err := net.SplitHostPort(a.address); err == nil && !isLoopback(a.address) {
-			d.add(a.flag, checkWarning, "%s can be reached from other machines, where %s", a.address, a.what)
+			d.add(a.flag, checkWarning, "other machines can reach %s, and %s", a.address, a.what)
 		}
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.address)
-		switch {
-		case err == nil:
+		if err == nil {
 			_ = l.Close()
-			if d.server != nil && !strings.HasSuffix(a.address, ":0") {
-				d.add(a.flag, checkOK, "%s is free; the server that runs was started on another address", a.address)
-				continue
-			}
-			d.add(a.flag, checkOK, "%s is free", a.address)
-		case d.server != nil && (a.flag == "admin" && dialable(a.address) == d.server.host || a.flag == "listen" && isAlive(ctx, a.address)):
-			d.add(a.flag, checkOK, "%s is in use by the running server", a.address)
-			if a.flag == "listen" {
-				d.checkReady(ctx, a.address)
-			}
-		case isAlive(ctx, a.address):
-			d.add(a.flag, checkProblem, "another tollhouse listens on %s: choose another address with --%s, or name its data directory with --data", a.address, a.flag)
-		default:
-			d.add(a.flag, checkProblem, "%s cannot be listened on (%s): choose another address with --%s", a.address, oneLine(err.Error()), a.flag)
+			d.addFirst(a.flag,
+				outcome{d.server != nil && !strings.HasSuffix(a.address, ":0"), checkOK, a.address + " is free; the running server was started on another address"},
+				outcome{true, checkOK, a.address + " is free"})
+			continue
+		}
+		alive := isAlive(ctx, a.address)
+		own := d.server != nil && (a.flag == "admin" && dialable(a.address) == d.server.host || a.flag == "listen" && alive)
+		d.addFirst(a.flag,
+			outcome{own, checkOK, a.address + " is in use by the running server"},
+			outcome{alive, checkProblem, "another tollhouse listens on " + a.address + ": choose another address with --" + a.flag + ", or name its data directory with --data"},
+			outcome{true, checkProblem, "cannot listen on " + a.address + " (" + oneLine(err.Error()) + "): choose another address with --" + a.flag})
+		if own && a.flag == "listen" {
+			d.checkReady(ctx, a.address)
 		}
 	}
 }
@@ -484,7 +457,7 @@ func (d *doctor) checkReady(ctx context.Context, address string) {
 		Warnings map[string]string `json:"warnings"`
 	}
 	if err := readHealth(ctx, address, "/readyz", &said); err != nil {
-		d.add("ready", checkWarning, "the running server does not say whether it is ready: %s", oneLine(err.Error()))
+		d.add("ready", checkWarning, "the running server did not report whether it is ready: %s", oneLine(err.Error()))
 		return
 	}
 	const channels = "channels"
@@ -498,9 +471,9 @@ func (d *doctor) checkReady(ctx context.Context, address string) {
 			switch message := of.messages[name]; {
 			case message == "ok":
 			case name == channels:
-				d.add("ready", checkWarning, "the running server says of %s: %s", name, message)
+				d.add("ready", checkWarning, "the running server reports about %s: %s", name, message)
 			default:
-				d.add("ready", of.result, "the running server says of %s: %s", name, message)
+				d.add("ready", of.result, "the running server reports about %s: %s", name, message)
 			}
 		}
 	}
@@ -536,16 +509,16 @@ func readHealth(ctx context.Context, address, path string, health any) error {
 }
 
 // checkFiles looks at who else can read or replace the server's files.
-func (d *doctor) checkFiles() {
+func (d *doctor) checkFiles(context.Context) {
 	before := len(d.findings)
 	readable := func(name, what string) {
 		if mode, open := accessByOthers(name, anyAccess); open {
-			d.add("files", checkWarning, "others can open %s (mode %04o), %s: `chmod 600 %s`", name, mode, what, shellQuoted(name))
+			d.add("files", checkWarning, "others can read %s (mode %04o), %s: `chmod 600 %s`", name, mode, what, shellQuoted(name))
 		}
 	}
 	if d.source != nil && d.source.file != "" {
 		if _, open := accessByOthers(d.source.file, writeAccess); open {
-			d.add("files", checkProblem, "others can write to %s, and so lead the keys elsewhere: `chmod 600 %s`", d.source.file, shellQuoted(d.source.file))
+			d.add("files", checkProblem, "others can write to %s, and could have the keys sent elsewhere: `chmod 600 %s`", d.source.file, shellQuoted(d.source.file))
 		}
 		for _, f := range d.source.config.KeyFiles {
 			readable(f.Path, "which holds keys of a vendor")
@@ -564,34 +537,25 @@ func (d *doctor) checkFiles() {
 		}
 	}
 	if len(d.findings) == before {
-		d.add("files", checkOK, "only their owner can open or replace them")
+		d.add("files", checkOK, "only their owner can read or replace them")
 	}
 }
 
-// checkLimits looks at what the system lets the process have. A server that was started
-// elsewhere may have other limits.
-func (d *doctor) checkLimits() {
-	switch files := openFiles(); {
-	case files == 0:
-	case files < fewFiles:
-		d.add("open files", checkWarning, "at most %d here, so that about %d clients can be connected: `ulimit -n 65536` before the start, or LimitNOFILE of its systemd unit", files, connectionsFor(files))
-	default:
-		d.add("open files", checkOK, "at most %d", files)
-	}
-	limit := containerMemory(os.ReadFile)
-	var configured int64
+// checkLimits looks at the system's limits of this process. A running server can have others.
+func (d *doctor) checkLimits(context.Context) {
+	files, limit, configured := openFiles(), containerMemory(os.ReadFile), int64(0)
 	if d.source != nil {
 		configured = d.source.config.Server.Memory
 	}
 	mib := func(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
-	switch {
-	case configured > 0 && limit > 0 && configured > limit:
-		d.add("memory", checkProblem, "server.memory is %s, and the container has %s: the system would kill the server, write at most nine tenths of it", mib(configured), mib(limit))
-	case configured > 0:
-		d.add("memory", checkOK, "%s by the configuration", mib(configured))
-	case limit > 0:
-		d.add("memory", checkOK, "nine tenths of the container's %s", mib(limit))
-	default:
-		d.add("memory", checkOK, "not limited: `server: {memory: 2GiB}` would have new calls refused before it is short")
+	if files > 0 {
+		d.addFirst("open files",
+			outcome{files < fewFiles, checkWarning, fmt.Sprintf("at most %d, enough for about %d clients: run `ulimit -n 65536` before the start, or set LimitNOFILE in its systemd unit", files, connectionsFor(files))},
+			outcome{true, checkOK, fmt.Sprintf("at most %d", files)})
 	}
+	d.addFirst("memory",
+		outcome{limit > 0 && configured > limit, checkProblem, "server.memory is " + mib(configured) + ", but the container has " + mib(limit) + " and the system would kill the server: set it to at most nine tenths of that"},
+		outcome{configured > 0, checkOK, mib(configured) + " by the configuration"},
+		outcome{limit > 0, checkOK, "nine tenths of the container's " + mib(limit)},
+		outcome{true, checkOK, "not limited: with `server: {memory: 2GiB}` the server would refuse new calls before memory runs short"})
 }

@@ -89,12 +89,12 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"no file", "", nil, []string{"--config", "/nonexistent/t.yaml"}, "configuration", "`tollhouse init --config /nonexistent/t.yaml` makes it"},
 		{"neither file nor variable", "", nil, nil, "configuration", "problem: there is nothing to serve"},
 		{"a variable", "", environment{"OPENAI_API_KEY": "sk-0123456789", "OPENAI_BASE_URL": good.url}, nil, "variables", "ok: used: OPENAI_API_KEY"},
-		{"a variable that the file does not use", channel(good.url, ""), with("GROQ_API_KEY", "gsk_0123456789"), nil, "variables", "warning: set, and used by no channel of the file: GROQ_API_KEY"},
+		{"a variable that the file does not use", channel(good.url, ""), with("GROQ_API_KEY", "gsk_0123456789"), nil, "variables", "warning: set, but no channel of the file uses them: GROQ_API_KEY"},
 		{"prepaid that passes all through and sells nothing", "channels: [{name: main, driver: openai, base_url: 'http://127.0.0.1:9', models: {'*': '*'}, begins: [gpt-]}, {name: b, driver: sim, models: {m: m}}]\nprices: {m: {input: '1', output: '1'}}\n", nil, nil, "configuration", "prepaid billing serves only models that have a price"},
 		{"a price of no model", "billing: count\nchannels: [{name: main, driver: sim, models: {m: m}}]\nprices: {x: {input: '1', output: '1'}}\n", nil, nil, "prices", "warning: no channel serves x"},
 		{"a placeholder", channel(good.url, ""), environment{"MAIN_KEY": "your-api-key-here"}, nil, "key of main", "warning: key 1 of 1 looks like the placeholder"},
 		{"quotes", channel(good.url, ""), environment{"MAIN_KEY": `"sk-0123456789"`}, nil, "key of main", "has quotes around it"},
-		{"a short key", channel(good.url, ""), environment{"MAIN_KEY": "sk-1"}, nil, "key of main", "shorter than any vendor's"},
+		{"a short key", channel(good.url, ""), environment{"MAIN_KEY": "sk-1"}, nil, "key of main", "shorter than any vendor's key"},
 		{"a key of another vendor", channel(good.url, ""), environment{"MAIN_KEY": "sk-ant-0123456789"}, nil, "key of main", "is one of Anthropic's"},
 		{"a key that is refused", channel(refusing.url, ""), key, nil, "channel main", "(status 401): replace the key that `keys` of channel main names"},
 		{"no list of models", channel(without.url, ""), key, nil, "channel main", "warning: the vendor at 127.0.0.1"},
@@ -105,11 +105,11 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"a clock that is slow", channel(slow.url, ""), key, nil, "clock", "warning: it differs by "},
 		{"a clock that is wrong", channel(wrong.url, ""), key, nil, "clock", "problem: it differs by "},
 		{"a time-out that never applies", channel(good.url, ", timeout: {headers: 2h}"), key, nil, "time-outs", "channel main: timeout.headers (2h0m0s) is longer than timeout.total (30m0s)"},
-		{"a port that is taken", channel(good.url, ""), key, []string{"--listen", taken}, "listen", "problem: " + taken + " cannot be listened on"},
-		{"an address of other machines", channel(good.url, ""), key, []string{"--listen", "0.0.0.0:0"}, "listen", "warning: 0.0.0.0:0 can be reached from other machines"},
+		{"a port that is taken", channel(good.url, ""), key, []string{"--listen", taken}, "listen", "problem: cannot listen on " + taken + " ("},
+		{"an address of other machines", channel(good.url, ""), key, []string{"--listen", "0.0.0.0:0"}, "listen", "warning: other machines can reach 0.0.0.0:0"},
 		{"a store in memory", channel(good.url, "") + "store: 'memory:'\n", key, nil, "store", "warning: it is in memory"},
 		{"no store yet", channel(good.url, ""), key, nil, "store", "the first start makes it"},
-		{"no secret for what is kept", channel(good.url, "") + "responses: {store: on}\n", key, nil, "secrets", "warning: responses are kept under a secret of the database"},
+		{"no secret for what is kept", channel(good.url, "") + "responses: {store: on}\n", key, nil, "secrets", "warning: responses are encrypted with a secret that the database itself holds"},
 		{"too much memory is fine without a container", channel(good.url, "") + "server: {memory: 1GiB}\n", key, nil, "memory", "1024 MiB by the configuration"},
 		{"a call", channel(newFakeVendor(t, 200, vendorAnswer).url, ""), key, []string{"--call"}, "call of main", "ok: m answered in "},
 		{"a call that fails", channel(refusing.url, ""), key, []string{"--call"}, "call of main", "problem: m failed: "},
@@ -166,7 +166,7 @@ func TestDoctorWorksBesideARunningServer(t *testing.T) {
 	} {
 		got := examineWith(t, acme, append(args, "--call")...)
 		for check, want := range map[string]string{
-			"server": "ok: one runs: its admin API is at " + i.admin, "listen": "ok: " + listens + " is in use by the running server", "store": "ok: the server that runs has sqlite:", "ready": "warning: the running server says of channels: every channel is paused",
+			"server": "ok: one is running: its admin API is at " + i.admin, "listen": "ok: " + listens + " is in use by the running server", "store": "ok: the running server has sqlite:", "ready": "warning: the running server reports about channels: every channel is paused",
 			"running main": "warning: paused: `tollhouse channel resume main`", "call of main": "ok: m answered in ",
 		} {
 			if !strings.Contains(got.by[check], want) || got.code != exitOK {
@@ -199,10 +199,10 @@ func TestDoctorChecksTheFileOfThisDirectoryAndSendsItNoKey(t *testing.T) {
 			"configuration": "ok: tollhouse.yaml in this directory is good: 1 channel", "listen": "ok: 127.0.0.1:0 is free", "admin": "ok: 127.0.0.1:0 is free",
 			"channel main": "warning: skipped: run `tollhouse doctor --config tollhouse.yaml` to test vendors with their keys", "calls": "warning: skipped: run",
 		}},
-		{"listen: '${OPENAI_API_KEY}.invalid:80'", map[string]string{"listen": "warning: not tried: the address in tollhouse.yaml is none such as 127.0.0.1"}},
-		{"listen: 192.0.2.1:80", map[string]string{"listen": "warning: not tried"}},
+		{"listen: '${OPENAI_API_KEY}.invalid:80'", map[string]string{"listen": "warning: skipped: the address in tollhouse.yaml is not a loopback address"}},
+		{"listen: 192.0.2.1:80", map[string]string{"listen": "warning: skipped"}},
 		{"currency: [USD]", map[string]string{
-			"server": "ok: not looked for, since the configuration cannot be read", "configuration": "problem: tollhouse.yaml:4:11: currency must be a single value: it must be three capital letters such as USD",
+			"server": "ok: not looked for, because the configuration cannot be read", "configuration": "problem: tollhouse.yaml:4:11: currency must be a single value: it must be three capital letters such as USD",
 		}},
 	} {
 		chdirPrivate(t)
@@ -225,7 +225,7 @@ func TestDoctorChecksTheFileOfThisDirectoryAndSendsItNoKey(t *testing.T) {
 
 func TestDoctorBeforeTheFirstStartTakesTheAddressThatServeWillHave(t *testing.T) {
 	got := examineWith(t, acme, "--config", file(t, simConfig("m")), "--admin", "127.0.0.1:0")
-	if got.code != exitOK || !strings.HasPrefix(got.by["server"], "ok: none runs") || !strings.HasPrefix(got.by["admin"], "ok: 127.0.0.1:0 is free") {
+	if got.code != exitOK || !strings.HasPrefix(got.by["server"], "ok: none is running") || !strings.HasPrefix(got.by["admin"], "ok: 127.0.0.1:0 is free") {
 		t.Errorf("%d\n%s", got.code, got.output)
 	}
 }
@@ -240,10 +240,10 @@ func TestDoctorPrintsALineForEachCheck(t *testing.T) {
 func TestDoctorTellsWhatKeepsTheRunningServerFromTakingCalls(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"status":"ok","checks":{"channels":"ok","store":"ok"}}`:                                         "ok: the running server takes calls\n",
-		`{"status":"unavailable","checks":{"channels":"All are paused.","store":"ok"}}`:                   "warning: the running server says of channels: All are paused.\n",
+		`{"status":"unavailable","checks":{"channels":"All are paused.","store":"ok"}}`:                   "warning: the running server reports about channels: All are paused.\n",
 		`{"status":"ok","checks":{"channels":"ok"},"warnings":{"channels":"1 paused channel"}}`:           "ok: the running server takes calls\n", // `running NAME` says more
-		`{"status":"unavailable","checks":{"store":"It is away."},"warnings":{"keys":"One is damaged."}}`: "problem: the running server says of store: It is away.\nwarning: the running server says of keys: One is damaged.\n",
-		`no JSON`: "warning: the running server does not say whether it is ready: invalid character 'o' in literal null (expecting 'u')\n",
+		`{"status":"unavailable","checks":{"store":"It is away."},"warnings":{"keys":"One is damaged."}}`: "problem: the running server reports about store: It is away.\nwarning: the running server reports about keys: One is damaged.\n",
+		`no JSON`: "warning: the running server did not report whether it is ready: invalid character 'o' in literal null (expecting 'u')\n",
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, body) }))
 		defer s.Close()

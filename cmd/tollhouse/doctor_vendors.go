@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,7 +35,7 @@ const (
 )
 
 // checkKeys looks at the form of the vendors' keys. It prints none of them.
-func (d *doctor) checkKeys() {
+func (d *doctor) checkKeys(context.Context) {
 	keys, told := 0, false
 	for i := range d.source.config.Channels {
 		c := &d.source.config.Channels[i]
@@ -51,38 +52,32 @@ func (d *doctor) checkKeys() {
 	}
 }
 
-// keyForm says in what a key cannot be one of the channel's vendor; empty if it can.
+// keyForm says why a key cannot be one of the channel's vendor; empty if it can.
 func keyForm(c *config.Channel, key secret.String) string {
 	text := key.Reveal()
-	holds := func(any ...string) bool {
-		for _, a := range any {
-			if strings.Contains(strings.ToLower(text), a) {
-				return true
-			}
-		}
-		return false
-	}
+	lower := strings.ToLower(text)
+	contains := func(word string) bool { return strings.Contains(lower, word) }
 	switch {
 	case strings.TrimSpace(text) != text:
-		return "begins or ends with a space or a line end: take it out of the variable"
+		return "begins or ends with a space or a line end: remove it from the variable"
 	case strings.Trim(text, `"'`) != text:
-		return "has quotes around it, which are taken as a part of it: take them out of the variable"
+		return "has quotes around it, which count as part of it: remove them from the variable"
 	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return "has a character that no key has: copy it again from the vendor's page"
-	case holds("your-", "your_", "changeme", "change-me", "replace", "xxxx", "...", "<"):
+		return "has a character that no key can have: copy it again from the vendor's page"
+	case slices.ContainsFunc([]string{"your-", "your_", "changeme", "change-me", "replace", "xxxx", "...", "<"}, contains):
 		return "looks like the placeholder of an example: copy the key from the vendor's page"
 	case strings.HasPrefix(text, "Bearer "):
-		return `begins with "Bearer ", which is added to it: take that out`
+		return `begins with "Bearer ", which the gateway adds: remove it`
 	case len(text) < 8:
-		return "is shorter than any vendor's: copy it again from the vendor's page"
+		return "is shorter than any vendor's key: copy it again from the vendor's page"
 	case strings.HasPrefix(text, "sk-ant-") && c.Driver != "anthropic" && !strings.Contains(c.Address(), "anthropic"):
-		return "is one of Anthropic's, and this channel's vendor is at " + c.Address()
+		return "is one of Anthropic's, but this channel's vendor is at " + c.Address()
 	}
 	return ""
 }
 
 // checkTimeouts looks for time-outs that never apply.
-func (d *doctor) checkTimeouts() {
+func (d *doctor) checkTimeouts(context.Context) {
 	told := false
 	for i := range d.source.config.Channels {
 		c := &d.source.config.Channels[i]
@@ -93,12 +88,12 @@ func (d *doctor) checkTimeouts() {
 		}{{"connect", c.Timeout.Connect}, {"headers", c.Timeout.Headers}, {"idle", c.Timeout.Idle}} {
 			if t.is > total {
 				told = true
-				d.add("time-outs", checkWarning, "channel %s: timeout.%s (%s) is longer than timeout.total (%s), and never applies", c.Name, t.name, t.is, total)
+				d.add("time-outs", checkWarning, "channel %s: timeout.%s (%s) is longer than timeout.total (%s), so it never applies", c.Name, t.name, t.is, total)
 			}
 		}
 	}
 	if !told {
-		d.add("time-outs", checkOK, "each of them can apply")
+		d.add("time-outs", checkOK, "every time-out can apply")
 	}
 }
 
@@ -123,20 +118,19 @@ func (d *doctor) checkVendors(ctx context.Context) {
 			skew = clocks[i]
 		}
 	}
-	switch {
-	case skew == nil:
+	if skew == nil {
 		d.add("clock", checkOK, "not compared: no vendor sent a Date header")
-	case skew.Abs() > clockProblem:
-		d.add("clock", checkProblem, "it differs by %s from the vendors': set it (timedatectl set-ntp true), since signatures of webhooks are refused", skew.Abs().Round(time.Second))
-	case skew.Abs() > clockWarning:
-		d.add("clock", checkWarning, "it differs by %s from the vendors': have it set by a time server (timedatectl set-ntp true)", skew.Abs().Round(time.Second))
-	default:
-		d.add("clock", checkOK, "the system clock is within %s of the vendors'", clockWarning)
+		return
 	}
+	differs := "it differs by " + skew.Abs().Round(time.Second).String() + " from the vendors': "
+	d.addFirst("clock",
+		outcome{skew.Abs() > clockProblem, checkProblem, differs + "set it (timedatectl set-ntp true), or receivers refuse the signatures of webhooks"},
+		outcome{skew.Abs() > clockWarning, checkWarning, differs + "let a time server set it (timedatectl set-ntp true)"},
+		outcome{true, checkOK, "the system clock is within " + clockWarning.String() + " of the vendors'"})
 }
 
-// onlyNamed is why a file of this directory that no flag or variable names has no vendor
-// asked: it may be that of a cloned repository, and lead keys of the environment anywhere.
+// onlyNamed is what to do about vendors that are not asked. A file of this directory that no
+// flag or variable names can be that of a cloned repository, and send keys anywhere.
 const onlyNamed = "run `tollhouse doctor --config " + defaultFile + "` to test vendors with their keys"
 
 // askVendor asks a channel's vendor without a key, which costs nothing and shows whether
@@ -163,6 +157,7 @@ func (d *doctor) askVendor(ctx context.Context, c *config.Channel) ([]finding, *
 		keys = []secret.String{{}}
 	}
 	var rows []finding
+	at := "the vendor at " + vendorHost(address)
 	for n, key := range keys {
 		which := ""
 		if len(keys) > 1 {
@@ -171,18 +166,18 @@ func (d *doctor) askVendor(ctx context.Context, c *config.Channel) ([]finding, *
 		models, err := listModels(ctx, c, key)
 		failed, _ := errors.AsType[*upstream.Failure](err)
 		switch {
-		case err == nil && len(models.Models) == 0:
-			rows = append(rows, row(checkWarning, "the vendor at %s answers%s, and lists no models", vendorHost(address), which))
-		case err == nil:
-			rows = append(rows, row(checkOK, "the vendor at %s answers%s, and lists %s", vendorHost(address), which, plural(len(models.Models), "model")))
 		case errors.Is(err, upstream.ErrNoList):
-			return append(rows, row(checkOK, "the vendor at %s can be reached; its key is tried by --call only", vendorHost(address))), skew
+			return append(rows, row(checkOK, "%s can be reached; only --call can test its key", at)), skew
+		case err == nil && len(models.Models) == 0:
+			rows = append(rows, row(checkWarning, "%s answers%s, but lists no models", at, which))
+		case err == nil:
+			rows = append(rows, row(checkOK, "%s answers%s, and lists %s", at, which, plural(len(models.Models), "model")))
 		case refusedKey(err) != 0:
-			rows = append(rows, row(checkProblem, "the vendor at %s refuses the key%s (status %d): %s", vendorHost(address), which, refusedKey(err), replaceKey(d.source, c.Name)))
+			rows = append(rows, row(checkProblem, "%s refuses the key%s (status %d): %s", at, which, refusedKey(err), replaceKey(d.source, c.Name)))
 		case failed != nil && (failed.Status == http.StatusNotFound || failed.Status == http.StatusMethodNotAllowed):
-			rows = append(rows, row(checkWarning, "the vendor at %s has no list of models%s (status %d): if calls fail too, look at base_url, to which paths such as /chat/completions are added", vendorHost(address), which, failed.Status))
+			rows = append(rows, row(checkWarning, "%s has no list of models%s (status %d): if calls fail too, check base_url, to which paths such as /chat/completions are added", at, which, failed.Status))
 		default:
-			rows = append(rows, row(checkWarning, "the vendor at %s did not list its models%s: %s", vendorHost(address), which, (&discovery.List{Err: err}).Reason()))
+			rows = append(rows, row(checkWarning, "%s did not list its models%s: %s", at, which, (&discovery.List{Err: err}).Reason()))
 		}
 	}
 	return rows, skew
@@ -272,15 +267,15 @@ func unreachable(address string, err error) string {
 	at := vendorHost(address)
 	switch {
 	case errors.As(err, &name):
-		return "the name " + name.Name + " cannot be resolved: look at base_url, and at this machine's DNS"
+		return "the name " + name.Name + " cannot be resolved: check base_url, and this machine's DNS"
 	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid):
-		return "the certificate of " + at + " is not valid here: " + oneLine(err.Error()) + ": look at base_url, at the clock, and install ca-certificates"
+		return "the certificate of " + at + " is not valid here: " + oneLine(err.Error()) + ": check base_url and the clock, and install ca-certificates"
 	case errors.As(err, &plain):
-		return at + " does not speak TLS: look whether base_url must begin with http://"
+		return at + " does not speak TLS: check whether base_url must begin with http://"
 	case errors.Is(err, context.DeadlineExceeded):
-		return at + " did not answer in " + vendorTimeout.String() + ": look at the firewall, and whether HTTPS_PROXY is needed"
+		return at + " did not answer in " + vendorTimeout.String() + ": check the firewall, and whether HTTPS_PROXY is needed"
 	}
-	return at + " cannot be reached (" + oneLine(err.Error()) + "): look at base_url, at the firewall, and whether HTTPS_PROXY is needed"
+	return at + " cannot be reached (" + oneLine(err.Error()) + "): check base_url, the firewall, and whether HTTPS_PROXY is needed"
 }
 
 // vendorHost is the host and port of an address.
@@ -294,9 +289,6 @@ func vendorHost(address string) string {
 
 // checkRunningChannels asks the running server how its channels are.
 func (d *doctor) checkRunningChannels(ctx context.Context) {
-	if d.server == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, d.p.adminTimeout())
 	defer cancel()
 	var list adminapi.List[adminapi.Channel]
@@ -306,14 +298,11 @@ func (d *doctor) checkRunningChannels(ctx context.Context) {
 	}
 	for _, c := range list.Data {
 		d.running = append(d.running, c.Name)
-		switch {
-		case c.State == "paused":
-			d.add("running "+c.Name, checkWarning, "paused: `tollhouse channel resume %s` sends calls to it again", shellQuoted(c.Name))
-		case c.State == "resting":
-			d.add("running "+c.Name, checkProblem, "its circuit breaker is open; last error: %s; `tollhouse channel test %s` says more", cmp.Or(c.LastError, "not known"), shellQuoted(c.Name))
-		default:
-			d.add("running "+c.Name, checkOK, "%s, %s, %s", c.State, plural(int(c.Requests), "request"), plural(int(c.Failures), "failure"))
-		}
+		name := shellQuoted(c.Name)
+		d.addFirst("running "+c.Name,
+			outcome{c.State == "paused", checkWarning, "paused: `tollhouse channel resume " + name + "` sends calls to it again"},
+			outcome{c.State == "resting", checkProblem, "its circuit breaker is open; last error: " + cmp.Or(c.LastError, "unknown") + "; `tollhouse channel test " + name + "` shows more"},
+			outcome{true, checkOK, c.State + ", " + plural(int(c.Requests), "request") + ", " + plural(int(c.Failures), "failure")})
 	}
 }
 

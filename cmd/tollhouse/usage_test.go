@@ -101,7 +101,7 @@ func TestHelpIsThereForEveryCommand(t *testing.T) {
 func TestTheHelpSaysWhatItsWordsMean(t *testing.T) {
 	for command, wants := range map[string][]string{
 		"archive":      {"--before DATE ", "--out DIR "},
-		"doctor":       {"It changes nothing and, without\n--call, costs nothing."},
+		"doctor":       {"doctor changes nothing and costs\nnothing, unless --call is given."},
 		"channel list": {"\n  " + router.StateClosed + " ", "\n  " + router.StateOpen + " ", "\n  " + router.StateHalfOpen + " ", "\n  " + router.StatePaused + " "},
 		"account list": {"the server's admin address, HOST:PORT; off opens the store"},
 	} {
