@@ -43,10 +43,10 @@ func (l Limits) or(other Limits) Limits {
 
 // Authenticator finds the principal behind a bearer token.
 //
-// It fails with fault.Unauthorized if the token is missing or unknown, with
-// fault.PermissionDenied if its key is disabled or expired, and with fault.ServiceUnavailable
-// if the store cannot answer. Any other error counts as fault.ServiceUnavailable. It is safe
-// for concurrent use.
+// It fails with fault.Unauthorized if the token is missing or unknown, and with
+// fault.PermissionDenied if its key is disabled or expired. It fails with
+// fault.ServiceUnavailable if the store cannot answer. Any other error counts as
+// fault.ServiceUnavailable. It is safe for concurrent use.
 type Authenticator interface {
 	Authenticate(ctx context.Context, token string) (*Principal, error)
 }

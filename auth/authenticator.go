@@ -23,9 +23,8 @@ type Keys struct {
 // next Authenticate, and is safe to call while others run.
 func (a *Keys) SetDefaults(l Limits) { a.defaults.Store(&l) }
 
-// Authenticate implements [Authenticator]. A known and an unknown token cost
-// the same: one hash and one look-up by it, so that the time taken tells
-// nothing about the keys there are.
+// Authenticate implements [Authenticator]. A known and an unknown token cost the same:
+// one hash and one look-up by it. So the time taken reveals nothing about the keys.
 func (a *Keys) Authenticate(ctx context.Context, token string) (*Principal, error) {
 	if !strings.HasPrefix(token, tokenPrefix) {
 		return nil, fault.New(fault.Unauthorized, `No API key was sent, or not in the right form: send the header "Authorization: Bearer sk-…" with a key of this service.`)

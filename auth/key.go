@@ -190,8 +190,8 @@ type KeyAdmin interface {
 	// List returns copies of the keys of an account, or of all accounts where
 	// it is empty, the oldest first.
 	List(ctx context.Context, account string) ([]Key, error)
-	// Page is a part of List: at most limit keys, of those that List has after the
-	// key with the id after; from the oldest on where that is empty. It fails with
-	// fault.InvalidRequest if there is no such key (any more).
+	// Page is a part of List: at most limit keys that List has after the key with the id
+	// after. An empty after begins with the oldest. It fails with fault.InvalidRequest if
+	// there is no such key (any more).
 	Page(ctx context.Context, account, after string, limit int) ([]Key, error)
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The gateway of the overload test runs so many calls at once, and its vendor
-// thinks so long about each: its capacity is the one by the other.
+// The gateway of the overload test runs so many calls at once, and its vendor takes so
+// long for each. Its capacity is the one divided by the other.
 const (
 	overloadCalls = 200
 	overloadThink = 250 * time.Millisecond
@@ -33,9 +33,8 @@ func overloadPhases(o options) []phase {
 	}
 }
 
-// measureOverload sends requests at a steady rate, whether or not the ones of
-// before were answered, first fewer than the gateway can take and then twice as
-// many.
+// measureOverload sends requests at a steady rate, whether or not earlier ones were
+// answered. First it sends fewer than the gateway can take, then twice as many.
 func measureOverload(ctx context.Context, o options, out io.Writer) error {
 	vendor, err := start(ctx, 1, "vendor", o.every.String())
 	if err != nil {

@@ -47,9 +47,8 @@ func playFloor(ctx context.Context, args []string, in io.Reader, out io.Writer) 
 		proxy.BufferPool = &buffers{}
 	}
 	return serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Without this the server closes the request's body with the first
-		// flush, which the transport may still be reading to its end: then
-		// it cuts the answer off.
+		// Without this the server closes the request's body with the first flush. The
+		// transport can still be reading that body, and then cuts the answer off.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		proxy.ServeHTTP(w, r)
 	}), nil, "", in, out)

@@ -1,6 +1,5 @@
-// Package billing says what a request costs and sees that it is paid: usage in
-// exact units, immutable prices, and the ledger that holds, captures and
-// releases money.
+// Package billing says what a request costs and sees that it is paid. It has usage in
+// exact units, immutable prices, and the ledger that holds, captures and releases money.
 package billing
 
 import (
@@ -9,26 +8,24 @@ import (
 	"time"
 )
 
-// Meter reserves the cost of a request before it is sent and settles it when
-// it has ended. The gateway calls Reserve once per request that passed every
-// other check, Extend any number of times while it runs, and Settle whatever
-// happened, until it has succeeded once: a second Settle of a hold answers as the
-// first did and charges nothing.
+// Meter reserves the cost of a request before it is sent and settles it when it has
+// ended. The gateway calls Reserve once per request that passed every other check, and
+// Extend any number of times while it runs. It calls Settle however the request ended,
+// until it has succeeded once. A second Settle of a hold answers as the first did and
+// charges nothing.
 //
-// Implementations are safe for concurrent use. Every error that is not a
-// *fault.Error is taken as "the store is away" and refuses the request with
-// 503 before anything is sent upstream.
+// Implementations are safe for concurrent use. Every error that is not a *fault.Error
+// means that the store is away: the request gets a 503 before anything is sent upstream.
 type Meter interface {
-	// Reserve holds the cost of r.Bound, or less, but never less than that of
-	// r.Least, where the account has no more or r.Usual says so; below that it
-	// fails with fault.InsufficientBalance (docs/reference/billing.md, Bounds of a charge).
+	// Reserve holds the cost of r.Bound. It holds less if the account has no more or
+	// r.Usual says so. If not even the cost of r.Least is available, it fails with
+	// fault.InsufficientBalance (docs/reference/billing.md, Bounds of a charge).
 	Reserve(ctx context.Context, r HoldRequest) (Hold, error)
-	// Extend adds more to a running hold, or fails with
-	// fault.InsufficientBalance and changes nothing. soFar is what was
-	// consumed until now: the checkpoint that is charged if the process dies.
-	// more may be zero. Of a hold that has been settled the error has ErrHoldEnded
-	// in its chain: the caller then stops what it charges for, since nothing more
-	// of it can be captured.
+	// Extend adds more to a running hold, or fails with fault.InsufficientBalance and
+	// changes nothing. soFar is what was consumed until now: the checkpoint that is
+	// charged if the process dies. more may be zero. For a hold that has been settled,
+	// the error has ErrHoldEnded in its chain. The caller then stops the work, since
+	// nothing more can be captured.
 	Extend(ctx context.Context, h Hold, soFar Usage, more Money) error
 	// Settle ends the hold: it charges u at the price that the hold pinned and
 	// gives the rest back. A zero Usage gives everything back. Settling a hold
@@ -37,8 +34,8 @@ type Meter interface {
 	Settle(ctx context.Context, h Hold, u Usage, with ...Record) (Receipt, error)
 }
 
-// ErrHoldEnded is in the chain of what [Meter].Extend returns for a hold that has
-// been settled, as one is by the recovery of a process that was taken for dead.
+// ErrHoldEnded is in the chain of the error of [Meter].Extend if the hold has been
+// settled. A recovery settles the holds of a process that it takes for dead.
 var ErrHoldEnded = errors.New("billing: the hold has ended")
 
 // Checkpointer is a [Meter] whose records outlive the process. It gets every two
@@ -60,16 +57,16 @@ type HoldRequest struct {
 	Price     *Price // pinned for the life of the hold; nil means that the model is free
 	Bound     Usage  // upper bound of what the request may consume
 	Least     Usage  // smallest bound that is worth a start; zero means Bound
-	// Usual is the part of Bound that is enough for nearly all requests of the kind, where
-	// the request does not say how much may be made: 4,096 tokens of an answer that may
-	// have 32,000, for instance. An account that cannot spare Bound has what it can spare
-	// held, but at least Usual, and the caller of the Meter limits the upstream to what the
-	// hold covers. Zero means that Bound is held, or whatever is available.
+	// Usual is the part of Bound that is enough for nearly all requests of the kind, if
+	// the request sets no limit: for instance 4,096 tokens of an answer that can have
+	// 32,000. If the account cannot spare Bound, what it can spare is held, but at least
+	// Usual. The caller of the Meter then limits the upstream to what the hold covers.
+	// Zero means that Bound is held, or whatever is available.
 	Usual Usage
-	// Firm is what the request may consume whatever limit its upstream is sent: a
-	// picture by URL may be 40,000 tokens, for instance, whatever max_tokens says. With a
-	// hold that does not cover it the request runs only while no other of the account has a
-	// hold. Zero means that every limit is obeyed.
+	// Firm is what the request can consume whatever limit its upstream is sent. For
+	// instance, an image by URL can be 40,000 tokens, whatever max_tokens says. If the
+	// hold does not cover Firm, the request runs only while no other request of the
+	// account has a hold. Zero means that every limit is obeyed.
 	Firm Usage
 	// Until, when it is not zero, makes a hold that outlives its process: it is
 	// ended by whoever settles it, or given back then.

@@ -114,10 +114,9 @@ func (p *Price) Version() string {
 	return p.version
 }
 
-// rate finds a cell. Cached input without a price of its own costs what input
-// costs, and so does a cache write; image tokens fall back to the text rate,
-// and seconds of one picture ratio ("720p@9:16") to the seconds of every ratio
-// ("720p").
+// rate finds a cell. Cached input and cache writes without a price of their own cost what
+// input costs. Image tokens fall back to the text rate. Seconds of one aspect ratio
+// ("720p@9:16") fall back to the seconds of every ratio ("720p").
 func (p *Price) rate(u Unit, variant string) (int64, bool) {
 	if u != Second {
 		variant = ""
@@ -194,9 +193,9 @@ func (p *Price) Cost(u Usage) (Money, error) {
 	return Money(nano), nil
 }
 
-// Affords is the largest count of unit that budget pays for, at least zero and
-// at most limit: what costs nothing, and what an [Unlimited] budget pays for, is
-// limit. Seconds are those without a variant.
+// Affords is the largest count of unit that budget pays for, at least zero and at most
+// limit. It is limit if the unit is free or budget is [Unlimited]. Seconds are those
+// without a variant.
 func (p *Price) Affords(budget Money, unit Unit, limit int64) int64 {
 	limit = max(limit, 0)
 	if p == nil || budget == Unlimited {

@@ -116,9 +116,9 @@ type Query struct {
 	Since   time.Time // inclusive; zero: from the beginning
 	Until   time.Time // exclusive; zero: until now
 	By      GroupBy
-	// Limit, if it is not 0, asks for a page of a report by key or by account: at most so many
-	// rows, in the order of [CompareRows], of those that come after After. Then the keys of
-	// different accounts are different rows, and a report takes the time that it takes.
+	// Limit, if it is not 0, asks for a page of a report by key or by account. The page
+	// has at most Limit rows after After, in the order of [CompareRows]. Keys of
+	// different accounts are then different rows, and the time of a report has no limit.
 	Limit int
 	After RowName
 }

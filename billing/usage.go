@@ -2,9 +2,9 @@ package billing
 
 import "math"
 
-// Usage is what one request consumed, in disjoint buckets: no unit is counted
-// in two of them, so that a price is a plain sum of products (docs/reference/billing.md,
-// Money). The zero Usage means that nothing was consumed.
+// Usage is what one request consumed, in disjoint buckets: no unit is counted in two of
+// them. So a cost is a plain sum of products (docs/reference/billing.md, Money). The zero
+// Usage means that nothing was consumed.
 type Usage struct {
 	Input       int64 // input tokens that no cache served
 	CachedInput int64 // input tokens read from the upstream's cache

@@ -94,8 +94,8 @@ type Meta struct {
 
 // BilledUnits is what an upstream bills that sells by search units.
 type BilledUnits struct {
-	// SearchUnits is how many there were: a query with up to 100 documents is one, and
-	// each further 500 tokens of a document count as one more document (Cohere's page
+	// SearchUnits is how many there were. A query with up to 100 documents is one. Each
+	// further 500 tokens of a document count as one more document (Cohere's page
 	// "Pricing").
 	SearchUnits int64          `json:"search_units,omitzero"`
 	Extra       jsontext.Value `json:",embed"`

@@ -27,9 +27,9 @@ func BytesBody(data []byte) Body { return Body{plain: data} }
 // can be edited.
 func ObjectBody(o rawjson.Object) Body { return Body{object: o, plain: o.Src} }
 
-// FormBody is a body made of a form, whose parts can be edited as the members of
-// a JSON object are: a text is the value of its part (see [Body.Raw]). The
-// caller closes the form, after the last use of the body.
+// FormBody is a body made of a form, whose parts can be edited like the members of a JSON
+// object. [Body.Raw] says what the value of a part is. The caller closes the form, after
+// the last use of the body.
 func FormBody(f *Form) Body { return Body{form: f} }
 
 var errNotEditable = errors.New("only a JSON object or a form can be edited")

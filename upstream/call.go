@@ -44,10 +44,10 @@ type Call struct {
 	// the client sent, with the bound of output that the gateway set, and without the edits that
 	// a channel makes to Body.
 	Request any
-	// Accept, when not nil, judges a Reply before it counts as an answer: it
-	// may read ahead and return a Reply that replays what it read, or an error,
-	// upon which the Router closes the Reply and may ask another channel. A
-	// Router calls it once per attempt; no other Upstream gets to see it.
+	// Accept, if not nil, judges a Reply before it counts as an answer. It can read ahead
+	// and return a Reply that replays what it read. After an error from it the Router
+	// closes the Reply and can ask another channel. A Router calls it once per attempt;
+	// no other Upstream gets to see it.
 	Accept func(ctx context.Context, r *Reply) (*Reply, error)
 	// Observe, when not nil, is called by a Router before every attempt. It returns the
 	// context of the attempt, ctx or one made of it that carries a span or headers

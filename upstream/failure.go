@@ -30,9 +30,9 @@ type Failure struct {
 	// failed, and did not take the work. A 500 of another form may come from a proxy in front of
 	// a vendor that goes on.
 	Stated bool
-	// Fatal says that the operator has to mend something before any call can go
-	// through: the credentials or the account (401, 403, quota, arrears), or the way
-	// to the vendor (407, 421, 426).
+	// Fatal says that the operator has to mend something before any call can go through.
+	// It is the credentials or the account (401, 403, quota, arrears), or the way to the
+	// vendor (407, 421, 426).
 	Fatal bool
 	// Ambiguous marks a Fatal failure that only the status shows. Vendors also answer 401, 402
 	// or 403 to a request that they refuse for its content, so only failures of two accounts
@@ -44,9 +44,8 @@ type Failure struct {
 	// NoModel says that the vendor does not have the model, or not for the operator's
 	// account: the key and the channel's other models are not concerned.
 	NoModel bool
-	// OtherKey says that the vendor refused a key, or called it for a pause, and
-	// that another key of the operator's can serve: the same channel may be asked
-	// again at once.
+	// OtherKey says that the vendor refused or paused a key, and that another key of the
+	// operator can serve. The same channel can be asked again at once.
 	OtherKey bool
 	// Key is the [Key.ID] of the key that the call was made with; set by [Key.Report].
 	Key string
@@ -63,8 +62,8 @@ func FromStatus(status int) *Failure {
 	}
 }
 
-// Stated reports whether a status and a code in the form of a vendor's own errors are its
-// answer that it failed ([Failure.Stated]): a code that tells of a time-out leaves open what
+// Stated reports whether a status and a code, in the form of a vendor's own errors, say
+// that it failed ([Failure.Stated]). A code that tells of a time-out leaves open what
 // becomes of the request.
 func Stated(status int, code string) bool {
 	return status == http.StatusInternalServerError && code != "" && !strings.Contains(strings.ToLower(code), "timeout")
@@ -172,10 +171,10 @@ var accountStatuses = map[int]bool{
 	http.StatusForbidden:       true,
 }
 
-// misroutedStatuses are those of a call that did not reach the vendor properly, whatever it
-// asks for and whichever account pays: a proxy wants credentials, the address is wrong, or the
-// protocol is too old. The operator must fix that. (451 is the client's: vendors refuse
-// content with it.)
+// misroutedStatuses are those of a call that did not reach the vendor properly, whatever
+// it asks for and whichever account pays. A proxy wants credentials, the address is
+// wrong, or the protocol is too old. The operator must fix that. (451 is the client's:
+// vendors refuse content with it.)
 var misroutedStatuses = map[int]bool{
 	http.StatusProxyAuthRequired:  true,
 	http.StatusMisdirectedRequest: true,

@@ -272,8 +272,9 @@ func (r *Keys) confirm(refused []string) {
 	}
 }
 
-// Masked is err with every key of the ring made unreadable in what a caller reads of it: an
-// error that a vendor put into a 200 has its words. That of a nil Key is err itself.
+// Masked is err with every key of the ring made unreadable in what a caller reads of it.
+// An error that a vendor put into a 200 has the vendor's words. For a nil Key it is err
+// itself.
 func (k *Key) Masked(err error) error {
 	var f *fault.Error
 	if k == nil || !errors.As(err, &f) {

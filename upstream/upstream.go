@@ -32,11 +32,10 @@ func (f Func) Do(ctx context.Context, call *Call) (*Reply, error) { return f(ctx
 // Upstream has it; [Supports] does so for a wrapper with an Unwrap method.
 type Middleware func(Upstream) Upstream
 
-// Supporter says which calls an Upstream can answer. A Router asks it once per
-// model and operation, when routes are built, so that a wrong route is refused
-// at start-up; only a channel that passes every id through is asked per call,
-// so the answer must be cheap. An Upstream without it is taken to support
-// everything.
+// Supporter says which calls an Upstream can answer. A Router asks it once per model and
+// operation, when routes are built, so a wrong route is refused at start-up. A channel
+// that passes every id through is asked per call, so the answer must be cheap. An
+// Upstream without it is taken to support everything.
 type Supporter interface {
 	Supports(op Op, model string) bool
 }

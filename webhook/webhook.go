@@ -33,9 +33,8 @@ type Delivery struct {
 // concurrent use. Several processes may share it: a lease says which of them sends
 // a delivery. After an error the call is repeated.
 type Outbox interface {
-	// Due leases to owner, until the given time, at most n deliveries whose time has
-	// come and that no process has leased, owner neither; those that have waited
-	// longest first.
+	// Due leases at most n due deliveries to owner, until the given time. It takes those
+	// that no process has leased, owner included, and that have waited longest.
 	Due(ctx context.Context, owner string, until time.Time, n int) ([]Delivery, error)
 	// Done ends a delivery that was received.
 	Done(ctx context.Context, id string, at time.Time) error

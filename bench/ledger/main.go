@@ -1,6 +1,6 @@
-// Command ledger measures the durable ledger: holds and their settlements, in
-// pairs each second, against the same operations with a commit for each and
-// against what the disk and the database do at best, in the same run.
+// Command ledger measures the durable ledger: pairs of a hold and its settlement each
+// second. In the same run it measures the same operations with a commit for each, and
+// what the disk and the database do at best.
 //
 //	go run ./bench/ledger
 //

@@ -1,6 +1,6 @@
-// Command mcp offers a gateway's models to an agent as tools, and is that agent
-// itself: it asks what a picture would cost, has it made once although it asks
-// twice, and sees what is left: go run ./examples/mcp
+// Command mcp offers a gateway's models to an agent as tools, and is that agent itself.
+// It asks what an image would cost, makes it once although it asks twice, and sees what
+// is left: go run ./examples/mcp
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command messages talks to a chat model in Anthropic's words: it streams an
-// answer that calls a tool, and sends it back as the next turn with the result.
+// Command messages talks to a chat model by Anthropic's Messages. It streams an answer
+// that calls a tool, and sends it back with the tool's result as the next turn.
 package main
 
 import (

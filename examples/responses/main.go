@@ -1,5 +1,5 @@
-// Command responses talks to a chat model by way of /v1/responses: it streams an answer
-// that calls a tool, and sends its items back with the tool's output.
+// Command responses talks to a chat model by /v1/responses. It streams an answer that
+// calls a tool, and sends its items back with the tool's output.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command video asks for a video, waits until it is there, says what it cost,
-// and writes it to a file if one is named: go run ./examples/video boat.mp4
+// Command video asks for a video, waits until it is there, and says what it cost. It
+// writes it to a file if one is named: go run ./examples/video boat.mp4
 package main
 
 import (

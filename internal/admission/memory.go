@@ -89,10 +89,9 @@ func newGCStats() *gcStats {
 }
 
 // inUse is the live heap of the last collection, the stacks and the runtime's own
-// overhead. Garbage and memory that waits for new objects do not count, since near
-// the runtime's limit there is always as much as fits; but if the process holds
-// more than the limit and a thirty-second, all of it counts, because then the
-// collector does not keep up.
+// overhead. Garbage and memory that waits for new objects do not count: near the
+// runtime's limit they fill whatever fits. If the process holds more than 33/32 of the
+// limit, all of it counts, because the collector does not keep up.
 func (c *gcStats) inUse() int64 {
 	metrics.Read(c.samples)
 	limit, live, total := c.value(1), c.value(2), c.value(3)
@@ -111,9 +110,9 @@ func (c *gcStats) value(i int) int64 {
 	return 0
 }
 
-// refresh starts a collection if there was none for a second: a gateway that
-// refuses every call makes no garbage, and would never learn that the memory of
-// earlier calls is free.
+// refresh starts a collection if there was none for a second. A gateway that refuses
+// every call makes no garbage, so no other collection would show that memory is free
+// again.
 func (c *gcStats) refresh(now time.Time) {
 	cycles := uint64(c.value(0))
 	if cycles != c.cycles || c.cyclesSince.IsZero() {

@@ -204,9 +204,9 @@ func (s *queue) grantNext() bool {
 	return true
 }
 
-// before is the order of fairness: first the account that runs fewer calls, then
-// the one that was not granted a slot for longer; within an account its keys in
-// the same way.
+// before is the order of fairness. The account that runs fewer calls is first, then the
+// one whose last slot is longer ago. Within an account its keys are ordered in the same
+// way.
 func (p *place) before(other *place) bool {
 	switch {
 	case p.account.running != other.account.running:

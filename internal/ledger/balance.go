@@ -1,7 +1,7 @@
-// Package ledger has the rules that a ledger in memory (package store/memory) and
-// one in a database (package store) share: what a hold and a capture do to a
-// balance, which changes of accounts are refused, and the errors of both. The
-// ledgers themselves only keep the rows.
+// Package ledger has the rules that a ledger in memory (package store/memory) and one in
+// a database (package store) share. They say what a hold and a capture do to a balance,
+// which changes of accounts are refused, and with which errors. The ledgers themselves
+// only keep the rows.
 package ledger
 
 import (
@@ -86,10 +86,10 @@ func (p Payer) refusal(amount billing.Money) error {
 	return ErrInsufficientBalance()
 }
 
-// Settle ends a hold, whose receipt says so far what was held: the payer is charged
-// what was held and above it what the account has available, even above the key's
-// budget; the rest is the operator's. It returns what the account could have given beside the
-// hold. After an error nothing has changed.
+// Settle ends a hold, whose receipt r has only the held amount so far. The cost is
+// charged to the hold, then to what the account has available, even above the key's
+// budget. The rest is the operator's. Settle returns what the account could have given
+// beside the hold. After an error nothing has changed.
 func (p Payer) Settle(r *billing.Receipt, price *billing.Price, u billing.Usage, o *billing.Outcome, at time.Time) (available billing.Money, err error) {
 	cost, err := price.Cost(u)
 	if err != nil || (price == nil && negative(&u)) { // a price refuses it by itself

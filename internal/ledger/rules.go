@@ -25,9 +25,9 @@ func CheckNewAccount(name string, taken bool, credit billing.Money, countsOnly b
 	return nil
 }
 
-// CheckAccountName fails with fault.InvalidRequest on a name that no account has:
-// names are 1 to 64 ASCII letters, digits and any of "._-@+", and start with a
-// letter or digit. The colon is for the platform's own accounts.
+// CheckAccountName fails with fault.InvalidRequest on a name that no account can have. A
+// name is 1 to 64 ASCII letters, digits and any of "._-@+", and starts with a letter or
+// digit. The colon is for the platform's own accounts.
 func CheckAccountName(name string) error {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 	if len(name) >= 1 && len(name) <= 64 && strings.IndexByte(letters, name[0]) >= 0 && strings.Trim(name, letters+"._-@+") == "" {

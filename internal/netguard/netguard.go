@@ -91,8 +91,8 @@ func (n *Inside) Error() string {
 	return fmt.Sprintf("the host's address is not public (%s, %s)", n.What, n.Source)
 }
 
-// Guard is Check as a [net.Dialer] asks it, of the address that a socket is about to
-// connect to: what a name stood for earlier does not matter.
+// Guard is Check for a [net.Dialer]: it checks the address that a socket is about to
+// connect to. So what a name resolved to earlier does not matter.
 func Guard(_ context.Context, _, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package ratelimit has the rules of rate limits that a limiter in memory (package
-// auth) and one in a database (package store) share: when a quota refuses, in which
+// Package ratelimit has the rules of rate limits that a limiter in memory (package auth)
+// and one in a database (package store) share. They say when a quota refuses, in which
 // words, and what is left of several quotas. The limiters themselves only count.
 package ratelimit
 

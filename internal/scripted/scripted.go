@@ -1,6 +1,6 @@
-// Package scripted is a vendor of models for tests of whole clients: it speaks the
-// wires of Responses, of chat completions and of Messages, and what it answers stands
-// in the prompt, so that one table of prompts serves every wire and every client.
+// Package scripted is a vendor of models for tests of whole clients. It speaks the wires
+// of Responses, of chat completions and of Messages, and the prompt says what it answers.
+// So one table of prompts serves every wire and every client.
 //
 // A prompt is a script: its turns are separated by " || ", the parts of a turn by
 // " | ". After each group of tool outputs comes the next turn; where the script has no

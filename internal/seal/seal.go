@@ -29,8 +29,8 @@ func New(secrets []secret.String) *Secrets {
 	return &Secrets{secrets}
 }
 
-// LastingKey is a key of 32 bytes for a purpose, derived from the last secret (RFC 5869):
-// a new secret that is put before it does not change the key.
+// LastingKey is a key of 32 bytes for a purpose, derived from the last secret (RFC 5869).
+// A new secret before that one does not change the key.
 func (s *Secrets) LastingKey(purpose string) [32]byte {
 	return derive(s.roots[len(s.roots)-1], purpose)
 }

@@ -1,6 +1,5 @@
-// Package sqlhook runs a function around each step that the connections of a
-// database take, so that a test can make a step fail, wait, or be the last one
-// of its process.
+// Package sqlhook runs a function around each step that the connections of a database
+// take. So a test can make a step fail, wait, or be the last one of its process.
 package sqlhook
 
 import (
@@ -107,8 +106,8 @@ type pipeline struct {
 	to store.Pipeline
 }
 
-// Send takes the steps of all statements at once: where the hook does not do one of them,
-// none is sent, and where it fails one that was done, the answers to all are lost.
+// Send takes the steps of all statements at once. If the hook does not do one of them,
+// none is sent. If it fails one that was done, the answers to all are lost.
 func (c pipeline) Send(ctx context.Context, all []store.Statement) (refused bool, err error) {
 	do := func() error {
 		refused, err = c.to.Send(ctx, all)

@@ -150,8 +150,8 @@ func (r *Reader) Push(p []byte) {
 	}
 }
 
-// Cut reports, once Next has returned io.EOF, whether the stream ended within an event:
-// with data that can be the beginning of something longer, which Next did not return.
+// Cut reports, once Next has returned io.EOF, whether the stream ended within an event.
+// Then its last data can be the beginning of something longer, which Next did not return.
 func (r *Reader) Cut() bool { return r.cut }
 
 // Ended reports whether the source has ended well, even if some of it was not read yet.
@@ -213,9 +213,9 @@ func (r *Reader) open() bool {
 // bom is the byte order mark in UTF-8.
 var bom = []byte("\xef\xbb\xbf")
 
-// repeats takes the next event if it has one line of data and stands in the form that
-// vendors write and the last event suggests: its whole head is compared at once, and only
-// the data is searched for an end. It reports false, with nothing done, of any other.
+// repeats takes the next event if it has one line of data and the form that the last
+// event suggests. Its whole head is compared at once, and only the data is searched for
+// an end. It reports false, with nothing done, of any other.
 func (r *Reader) repeats() bool {
 	if r.pos == r.end || r.hasData || r.afterCR || !r.started || r.event.Name != "" || r.scanned != r.pos {
 		return false

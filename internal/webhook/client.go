@@ -216,11 +216,10 @@ const (
 	https         = "443"
 )
 
-// CheckURL says what is wrong with an address for webhooks, as far as that can be
-// known without looking its host up: it must be https on port 443, without a user
-// name, and must not name what only this machine or network can reach. With
-// private, it may be http too, with any port, host and user name. The error never
-// holds the address.
+// CheckURL says what is wrong with an address for webhooks, without looking its host up.
+// The address must be https on port 443, without a user name. It must not name what only
+// this machine or network can reach. With private, it can be http too, with any port,
+// host and user name. The error never holds the address.
 func CheckURL(text string, private bool) error {
 	_, err := parseURL(text, private)
 	return err

@@ -1,5 +1,5 @@
-// Package discovery keeps lists of the models that vendors have: it asks them in the
-// background, and remembers the last good list of each while a vendor does not answer.
+// Package discovery keeps lists of the models that vendors have. It asks for them in the
+// background, and remembers the last good list while a vendor does not answer.
 //
 // A program gives [Lists] the channels to ask for, runs [Lists.Run], and builds a router
 // of [Source.Public] of what [Lists.Of] has whenever Changed is called. No request waits

@@ -146,15 +146,15 @@ func (v *vendorError) operatorFault() int {
 	return v.lookup(googleFaults)
 }
 
-// oversized reports whether a rate limit refuses the request for its own size:
-// OpenAI answers 429 to "Request too large for … on tokens per min: Limit 30000,
-// Requested 90000", which no waiting cures.
+// oversized reports whether a rate limit refuses the request for its own size, so waiting
+// does not help. OpenAI then answers 429: "Request too large for … on tokens per min:
+// Limit 30000, Requested 90000".
 func (v *vendorError) oversized() bool {
 	return v.lookup(oversizedCodes) != 0 || strings.HasPrefix(strings.ToLower(v.message), "request too large")
 }
 
-// overBatch reports whether llama.cpp refuses an input that is larger than one of its
-// batches, by a 500: any caller can send one, so that it says nothing of the server's health.
+// overBatch reports whether llama.cpp refuses, by a 500, an input that is larger than one
+// of its batches. Any caller can send one, so it says nothing about the server's health.
 func (v *vendorError) overBatch() bool {
 	text := strings.ToLower(v.message)
 	return strings.HasPrefix(text, "input (") && strings.Contains(text, "is too large to process")
@@ -219,8 +219,8 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	return e
 }
 
-// googleDetail is what Google says in an error's details: a reason by which a bad
-// key differs from a bad request, and how long to wait, which it does in no header.
+// googleDetail is what Google says in an error's details. The reason tells a bad key from
+// a bad request. How long to wait is in no header.
 type googleDetail struct {
 	reason string        // of an ErrorInfo
 	wait   time.Duration // of a RetryInfo

@@ -79,9 +79,9 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	return d.Exchange(ctx, call, body, dropped, httpdo.MaxRanking, d.answer)
 }
 
-// cohereRequest leaves out what Cohere's second version answers 422 to, as it does to each
-// field that it does not know: return_documents, which only the gateway asks, and words of
-// the first version and of other vendors.
+// cohereRequest leaves out what Cohere's second version does not know, since it answers
+// 422 to that. return_documents is for the gateway alone; the others are fields of the
+// first version and of other vendors.
 func cohereRequest(body upstream.Body) (_ upstream.Body, dropped []string) {
 	return httpdo.DropFields(body.Delete("return_documents"), "max_chunks_per_doc", "truncation")
 }

@@ -33,9 +33,8 @@ type Harness struct {
 	MaxWait time.Duration
 }
 
-// Sample is one operation's traffic. The Public fields may be left out where
-// vendor and public wire are the same, and all but Model, TaskID, Request and
-// Stream where the upstream is Local.
+// Sample is one operation's traffic. The Public fields can be left out if the vendor's
+// wire is the public one. A Local upstream needs only Model, TaskID, Request and Stream.
 type Sample struct {
 	Model   string // the upstream's id
 	TaskID  string // makes Call.TaskID; a Local upstream must know the task

@@ -72,11 +72,12 @@ type Call struct {
 // of a channel counts twice: when its first content is accepted, and when it ends. Long
 // streams that begin well thus keep a channel in use, and those that are all cut do not.
 //
-// A channel's failures are counted by account, since a request can make a vendor fail
-// it: where they are of one account of several, the breaker opens for that account
-// alone, and is closed for all others, whose calls are counted without it. A key's are
-// not; it opens after three refusals of the key, and the first success closes it and
-// forgets its openings ([Breaker.CloseOnSuccess]).
+// A channel's failures are counted by account, since a request can make a vendor fail it.
+// If they are all of one account among several, the breaker opens for that account alone.
+// For the others it stays closed, and their calls are counted without that account's. A
+// key's failures are not counted by account: its breaker opens after three refusals of
+// the key, and the first success closes it and forgets its openings
+// ([Breaker.CloseOnSuccess]).
 //
 // The zero Breaker is closed, and costs a good call a few atomic loads. It is safe for
 // concurrent use.
@@ -338,8 +339,9 @@ func (b *Breaker) trip(kind Failure, now time.Time) {
 	b.open(kind, now)
 }
 
-// accountAtFault is the account that the failures are of, if others are not
-// concerned: of all in a row, or of all but one where only their share opens it.
+// accountAtFault is the account that the failures are of, if others are not concerned.
+// All failures in a row must be its own; if only their share opens the breaker, all but
+// one.
 func (b *Breaker) accountAtFault(kind Failure) *string {
 	if kind.Certain || b.Accounts == nil || !b.Accounts.several.Load() {
 		return nil
@@ -396,9 +398,9 @@ func (b *Breaker) close(now time.Time) {
 	b.generation.Add(1)
 }
 
-// Reset forgets what was for the sake of the operator's keys or vendor account, which are
-// others now: it ends cooldowns, and makes a breaker half-open that is open since they
-// were refused. What calls with those of before still report does not count.
+// Reset forgets what was due to the operator's keys or vendor account, after these have
+// changed. It ends cooldowns, and makes a breaker half-open that a refusal of the old
+// ones opened. What calls with the old ones still report does not count.
 func (b *Breaker) Reset(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -57,8 +57,8 @@ func (c *Client) authorize(req *http.Request, key string) {
 	}
 }
 
-// withoutURL is the error of a transport without the address that an [url.Error], which
-// only a transport of the caller's makes, prints: it may have a key in it.
+// withoutURL is the error of a transport without the address that a [url.Error] prints,
+// since that can have a key in it. Only a transport of the caller's makes such errors.
 func withoutURL(err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {

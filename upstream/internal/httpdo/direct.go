@@ -26,9 +26,9 @@ import (
 // That costs about 10 µs, and memory while a stream is open (docs/design/benchmarks.md).
 //
 // net/http still writes requests and frames responses ([http.Request.Write],
-// [http.ReadResponse]); only the connections are kept here. A connection is reused only if its
-// response was read to its end and nothing followed, so that a late or surplus response is
-// never taken for the next one. It is safe for concurrent use.
+// [http.ReadResponse]); only the connections are kept here. A connection is reused only
+// if its response was read to its end and nothing followed. So a late or surplus response
+// is never taken for the next one. It is safe for concurrent use.
 type directTransport struct {
 	host     string          // of the URLs
 	address  string          // what is dialled
@@ -40,9 +40,9 @@ type directTransport struct {
 	closed bool          // no connection is kept any more
 }
 
-// newDirectTransport returns a transport to base, nil where http.Transport is needed: for TLS,
-// a proxy, a host name that is not ASCII, or on a system where an idle connection cannot be
-// checked.
+// newDirectTransport returns a transport to base, or nil if http.Transport is needed.
+// That is for TLS, a proxy, a host name that is not ASCII, or on a system where an idle
+// connection cannot be checked.
 func newDirectTransport(base *url.URL, fallback *http.Transport) *directTransport {
 	if !canCheckIdle || base.Scheme != "http" || !safetext.IsPrintable(base.Host) || goesByProxy(fallback.Proxy, base) {
 		return nil

@@ -44,11 +44,11 @@ func remote(c net.Conn) netip.Addr {
 	return at.Addr().Unmap()
 }
 
-// FetchLink fetches what a vendor's answer links to. It sends nothing of the gateway's, above
-// all no key, and follows no redirect. A link must lead to a public address
-// (docs/reference/faults.md, row 33) at a port of the web, whatever its host's name resolved
-// to earlier, or to where the vendor's answer came from. It may be http, as in some vendors'
-// stores.
+// FetchLink fetches what a vendor's answer links to. It sends nothing of the gateway's,
+// above all no key, and follows no redirect. A link must lead to a public address
+// (docs/reference/faults.md, row 33) at a port of the web, or to where the vendor's
+// answer came from. The address is checked when it is dialled, whatever its host's name
+// resolved to earlier. It can be http, as in some vendors' stores.
 func (c *Client) FetchLink(ctx context.Context, link string) (*http.Response, error) {
 	from, err := url.Parse(link)
 	if err != nil || from.Host == "" || from.User != nil || from.Scheme != "http" && from.Scheme != "https" {

@@ -65,9 +65,8 @@ func (c *Client) ListModels(ctx context.Context, l Listing) (*upstream.ModelList
 	return list, nil
 }
 
-// addModel adds a model to a list. It leaves out an id that is listed already, is empty or
-// longer than maxModelID bytes, or has a character that does not print. known has the ids of
-// the list.
+// addModel adds a model to a list. It leaves out an id that is listed already, empty,
+// longer than maxModelID bytes, or not printable. known has the ids of the list.
 func addModel(l *upstream.ModelList, m upstream.ListedModel, known map[string]bool) {
 	switch {
 	case !isModelID(m.ID):

@@ -32,8 +32,8 @@ func (c *Client) repeating(transport http.RoundTripper) http.RoundTripper {
 // of unrelated calls after a failed GET.
 type tripper struct{ http.RoundTripper }
 
-// mayRepeat reports whether a GET that ended so is sent again: after what may pass at once, or
-// when the vendor says, if its context lasts so long.
+// mayRepeat reports whether a GET that ended so is sent again. A failure that can pass at
+// once is repeated at once, others when the vendor says, if the context lasts so long.
 func (c *Client) mayRepeat(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if _, private := errors.AsType[*netguard.Inside](err); private || ctx.Err() != nil {
 		return false, nil
