@@ -29,10 +29,6 @@ type errorFormat struct {
 	flat  bool // an upstream's body without `error` is one all the same
 }
 
-// rerankFormat is for the clients of several vendors: Cohere's read `message`, Voyage's
-// and Jina's `detail`.
-var rerankFormat = errorFormat{rerankShape, true}
-
 // errorBody is the body in the format of the request's client: an upstream's own with what
 // it lacks, or the gateway's.
 func (x *httpExchange) errorBody(f *fault.Error) []byte {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +12,8 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
+	"github.com/tollhouse-ai/gateway/internal/operation/all"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
@@ -52,7 +55,6 @@ func setLimitHeaders(h http.Header, names [3]string, w auth.Window) {
 
 // dialect is how the clients of some paths read headers and errors.
 type dialect struct {
-	prefix      string // of the paths
 	errors      errorFormat
 	forwarded   string        // begins the names of headers that go on to a vendor of the same dialect; empty for none
 	requestID   string        // a header of their own that has the request's id; empty for none
@@ -60,40 +62,34 @@ type dialect struct {
 	codex       bool          // Codex is among them
 }
 
-// messagesDialect is that of Anthropic's clients. Their SDKs obey any Retry-After, an hour
-// too, while their caller hears nothing.
-var messagesDialect = dialect{prefix: "/v1/messages", errors: errorFormat{messagesShape, false}, forwarded: "Anthropic-", requestID: "Request-Id", longestWait: time.Minute}
-
-// dialects are those of paths and of what lies below them. The last is that of every other
-// path.
-var dialects = [...]*dialect{
-	&messagesDialect,
-	{prefix: "/v1/responses", errors: errorFormat{responsesShape, false}, forwarded: "Openai-Beta", longestWait: time.Minute, codex: true},
-	{prefix: "/v1/images/generations", errors: errorFormat{alphaShape, true}, longestWait: time.Hour},
-	{prefix: "/v1/images/edits", errors: errorFormat{plainShape, false}, longestWait: time.Hour},
-	{prefix: "/v1/audio/speech", errors: errorFormat{plainShape, false}, longestWait: time.Hour},
-	{prefix: "/v1/rerank", errors: rerankFormat, longestWait: time.Hour},
-	{prefix: "/v2/rerank", errors: rerankFormat, longestWait: time.Hour},
-	{prefix: "/rerank", errors: rerankFormat, longestWait: time.Hour},
-	{errors: errorFormat{openAIShape, false}, longestWait: time.Hour},
+// dialects are those of the endpoints. Anthropic's SDKs obey any Retry-After, an hour too,
+// while their caller hears nothing.
+var dialects = [...]dialect{
+	operation.OpenAI:    {errors: errorFormat{openAIShape, false}, longestWait: time.Hour},
+	operation.Anthropic: {errors: errorFormat{messagesShape, false}, forwarded: "Anthropic-", requestID: "Request-Id", longestWait: time.Minute},
+	operation.Responses: {errors: errorFormat{responsesShape, false}, forwarded: "Openai-Beta", longestWait: time.Minute, codex: true},
+	operation.Images:    {errors: errorFormat{alphaShape, true}, longestWait: time.Hour},
+	operation.Plain:     {errors: errorFormat{plainShape, false}, longestWait: time.Hour},
+	operation.Rerank:    {errors: errorFormat{rerankShape, true}, longestWait: time.Hour}, // Cohere's clients read message, Voyage's and Jina's detail
 }
 
-// dialectOfPath is that of the clients which call a path.
+// dialectOfPath is that of the clients which call a path: the dialect of the endpoint that has
+// the path or lies above it, or OpenAI's.
 func dialectOfPath(path string) *dialect {
-	last := len(dialects) - 1
-	for _, d := range dialects[:last] {
-		if isWithin(path, d.prefix) {
-			return d
+	for _, spec := range all.Specs() {
+		within := func(prefix string) bool { return isWithin(path, prefix) }
+		if within(spec.Path) || slices.ContainsFunc(spec.Paths, within) {
+			return &dialects[spec.Dialect]
 		}
 	}
-	return dialects[last]
+	return &dialects[operation.OpenAI]
 }
 
 // dialectOf is the dialect of a request's client. The path alone does not say so of lists of
 // models.
 func dialectOf(routes []*route, r *http.Request) *dialect {
 	if isWithin(r.URL.Path, "/v1/models") && r.Header.Get("Anthropic-Version") != "" {
-		return &messagesDialect
+		return &dialects[operation.Anthropic]
 	}
 	if len(routes) > 0 {
 		return routes[0].dialect

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation/all"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -19,11 +20,10 @@ type route struct {
 	method string
 	path   string                      // a pattern of http.ServeMux; its {id...} is not empty
 	op     upstream.Op                 // of a route with a body, which the gateway answers, body and all
+	form   bool                        // its body is a form, of at most Options.MaxForm; else JSON, of at most Options.MaxBody
 	serve  func(x *httpExchange) error // of any other, whose body is not read
 
-	// What follows from the fields above.
-	form    bool // the body is a form, of at most Options.MaxForm; else JSON, of at most Options.MaxBody
-	dialect *dialect
+	dialect *dialect // of the path
 }
 
 // The paths that take no key and are not requests of the API (health.go). Each
@@ -55,29 +55,23 @@ func (h *Handler) Routes() []Route {
 	return routes
 }
 
-// table is every path of the API.
+// table is every path of the API: those of the endpoints, and those that the server answers
+// itself.
 func (h *Handler) table() []route {
-	routes := []route{
-		{method: http.MethodPost, path: "/v1/chat/completions", op: upstream.ChatCompletion},
-		{method: http.MethodPost, path: "/v1/messages", op: upstream.Messages},
-		{method: http.MethodPost, path: "/v1/messages/count_tokens", op: upstream.CountTokens},
-		{method: http.MethodPost, path: "/v1/responses", op: upstream.Responses},
-		{method: http.MethodPost, path: "/v1/responses/input_tokens", op: upstream.CountInput},
-		{method: http.MethodGet, path: "/v1/responses/{id}", serve: (*httpExchange).showResponse},
-		{method: http.MethodDelete, path: "/v1/responses/{id}", serve: (*httpExchange).deleteResponse},
-		{method: http.MethodGet, path: "/v1/responses/{id}/input_items", serve: (*httpExchange).listInput},
-		{method: http.MethodPost, path: "/v1/images/generations", op: upstream.GenerateImage},
-		{method: http.MethodPost, path: "/v1/images/edits", op: upstream.EditImage},
-		{method: http.MethodPost, path: "/v1/videos/generations", op: upstream.SubmitVideo},
-		{method: http.MethodGet, path: "/v1/videos/generations/{id...}", serve: (*httpExchange).showVideo},
-		{method: http.MethodPost, path: "/v1/embeddings", op: upstream.Embeddings},
-		{method: http.MethodPost, path: "/v1/audio/speech", op: upstream.Speech},
-		{method: http.MethodPost, path: "/v1/rerank", op: upstream.Rerank},
-		{method: http.MethodPost, path: "/v2/rerank", op: upstream.Rerank},
-		{method: http.MethodPost, path: "/rerank", op: upstream.Rerank},
-		{method: http.MethodGet, path: "/v1/models", serve: (*httpExchange).listModels},
-		{method: http.MethodGet, path: "/v1/models/{id...}", serve: (*httpExchange).showModel},
+	var routes []route
+	for _, spec := range all.Specs() {
+		for _, path := range append([]string{spec.Path}, spec.Paths...) {
+			routes = append(routes, route{method: http.MethodPost, path: path, op: spec.Op, form: spec.ParseForm != nil})
+		}
 	}
+	routes = append(routes,
+		route{method: http.MethodGet, path: "/v1/responses/{id}", serve: (*httpExchange).showResponse},
+		route{method: http.MethodDelete, path: "/v1/responses/{id}", serve: (*httpExchange).deleteResponse},
+		route{method: http.MethodGet, path: "/v1/responses/{id}/input_items", serve: (*httpExchange).listInput},
+		route{method: http.MethodGet, path: "/v1/videos/generations/{id...}", serve: (*httpExchange).showVideo},
+		route{method: http.MethodGet, path: "/v1/models", serve: (*httpExchange).listModels},
+		route{method: http.MethodGet, path: "/v1/models/{id...}", serve: (*httpExchange).showModel},
+	)
 	if reports, ok := h.gateway.Meter().(billing.Reports); ok {
 		api := reportsAPI{reports}
 		routes = append(routes,
@@ -87,8 +81,7 @@ func (h *Handler) table() []route {
 		)
 	}
 	for i := range routes {
-		r := &routes[i]
-		r.form, r.dialect = r.op == upstream.EditImage, dialectOfPath(r.path)
+		routes[i].dialect = dialectOfPath(routes[i].path)
 	}
 	return routes
 }

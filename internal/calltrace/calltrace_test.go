@@ -239,10 +239,10 @@ func TestTheWayOfARequestGetsNoLonger(t *testing.T) {
 		scenario        string
 		whole, pipeline way
 	}{
-		{"chat", way{1320, 459, 383, 37}, way{540, 376, 203, 33}},
-		{"stream", way{3242, 567, 732, 65}, way{935, 473, 343, 63}},
-		{"video", way{2838, 483, 574, 56}, way{838, 418, 307, 51}},
-		{"embeddings", way{1011, 419, 296, 38}, way{507, 346, 183, 34}},
+		{"chat", way{1261, 449, 355, 37}, way{494, 366, 188, 33}},
+		{"stream", way{3089, 556, 660, 65}, way{823, 462, 314, 63}},
+		{"video", way{2765, 475, 507, 55}, way{775, 410, 285, 50}},
+		{"embeddings", way{952, 411, 279, 38}, way{456, 338, 168, 34}},
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {

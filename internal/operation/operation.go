@@ -19,7 +19,8 @@ import (
 // a zero field does not apply.
 type Spec struct {
 	Op    upstream.Op
-	Path  string           // of the API, for messages to callers
+	Path  string           // of the API
+	Paths []string         // of clients of other vendors, beside Path
 	Kinds []string         // of the models that serve it
 	Units [][]billing.Unit // a price is complete that has the units of any of these
 	// StandIn is the operation that a model may serve instead, so that the gateway can answer
@@ -58,7 +59,29 @@ type Spec struct {
 	// ErrorEvent appends what ends a broken stream of the request called requestID; nil means
 	// OpenAI's form. The tap is nil if the request failed before it had one.
 	ErrorEvent func(dst []byte, requestID string, t Tap, err *fault.Error) []byte
+	// Dialect says how clients of the endpoint read headers and errors.
+	Dialect Dialect
+	// Trace is its name, and what it makes if that is no text, in the GenAI conventions of
+	// OpenTelemetry.
+	Trace Trace
 }
+
+// Trace is what the GenAI conventions of OpenTelemetry call an endpoint. Output is empty for
+// text.
+type Trace struct{ Name, Output string }
+
+// Dialect is how the clients of an endpoint read headers and errors.
+type Dialect int
+
+// The dialects of clients.
+const (
+	OpenAI    Dialect = iota // every client that is not named below
+	Anthropic                // of messages
+	Responses                // of OpenAI's Responses, Codex among them
+	Images                   // of the vendor's image generation
+	Plain                    // of image edits and speech
+	Rerank                   // of the rerank APIs of several vendors
+)
 
 // Request is one parsed request. Check comes before Quote, and Quote before Outgoing.
 type Request interface {

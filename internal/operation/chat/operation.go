@@ -11,6 +11,7 @@ import (
 // Spec is the endpoint of chat completions.
 var Spec = operation.Spec{
 	Op: upstream.ChatCompletion, Path: "/v1/chat/completions", Kinds: conversation.Kinds(),
+	Trace:   operation.Trace{Name: "chat"},
 	Units:   [][]billing.Unit{{billing.Input, billing.Output}},
 	Parse:   operation.Parser(Parse),
 	Unknown: UnknownModel,

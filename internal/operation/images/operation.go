@@ -9,6 +9,7 @@ import (
 // Spec is the endpoint that generates images.
 var Spec = operation.Spec{
 	Op: upstream.GenerateImage, Path: "/v1/images/generations", Kinds: []string{"image"},
+	Dialect: operation.Images, Trace: operation.Trace{Name: "generate_image", Output: "image"},
 	Units:       units,
 	Parse:       operation.Parser(Parse),
 	Unknown:     UnknownModel,
@@ -18,6 +19,7 @@ var Spec = operation.Spec{
 // EditSpec is the endpoint that edits images. Its requests are forms.
 var EditSpec = operation.Spec{
 	Op: upstream.EditImage, Path: "/v1/images/edits", Kinds: []string{"image", "image_edit"},
+	Dialect: operation.Plain, Trace: operation.Trace{Name: "edit_image", Output: "image"},
 	Units:       units,
 	ParseForm:   operation.Parser(ParseForm),
 	Unstoppable: true,

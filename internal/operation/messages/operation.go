@@ -13,6 +13,7 @@ import (
 // Spec is the endpoint of messages.
 var Spec = operation.Spec{
 	Op: upstream.Messages, Path: "/v1/messages", Kinds: conversation.Kinds(),
+	Dialect: operation.Anthropic, Trace: operation.Trace{Name: "chat"},
 	Units:      [][]billing.Unit{{billing.Input, billing.Output}},
 	Parse:      operation.Parser(Parse),
 	Scope:      rule.Generation,
@@ -23,6 +24,7 @@ var Spec = operation.Spec{
 // here, where no upstream counts them.
 var CountSpec = operation.Spec{
 	Op: upstream.CountTokens, Path: "/v1/messages/count_tokens", Kinds: conversation.Kinds(),
+	Dialect: operation.Anthropic, Trace: operation.Trace{Name: "count_tokens"},
 	StandIn: upstream.Messages,
 	Parse:   operation.Parser(ParseCount),
 	Scope:   rule.Count,

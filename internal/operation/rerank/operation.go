@@ -9,6 +9,8 @@ import (
 // Spec is the endpoint of rankings, which are sold by search units, tokens or requests.
 var Spec = operation.Spec{
 	Op: upstream.Rerank, Path: "/v1/rerank", Kinds: []string{"rerank"},
+	Paths:   []string{"/v2/rerank", "/rerank"},
+	Dialect: operation.Rerank, Trace: operation.Trace{Name: "rerank"},
 	Units: [][]billing.Unit{{billing.SearchUnit}, {billing.Input}, {billing.Request}},
 	Parse: operation.Parser(Parse),
 }

@@ -13,6 +13,7 @@ import (
 // Spec is the endpoint of responses.
 var Spec = operation.Spec{
 	Op: upstream.Responses, Path: "/v1/responses", Kinds: conversation.Kinds(),
+	Dialect: operation.Responses, Trace: operation.Trace{Name: "chat"},
 	Units:     [][]billing.Unit{{billing.Input, billing.Output}},
 	Parse:     operation.Parser(Parse),
 	Forbidden: fault.ModelNotFound,
@@ -30,6 +31,7 @@ var Spec = operation.Spec{
 // responses.
 var CountSpec = operation.Spec{
 	Op: upstream.CountInput, Path: "/v1/responses/input_tokens", Kinds: conversation.Kinds(),
+	Dialect: operation.Responses, Trace: operation.Trace{Name: "count_tokens"},
 	StandIn:   upstream.Responses,
 	Parse:     operation.Parser(ParseCount),
 	Forbidden: fault.ModelNotFound,

@@ -12,6 +12,7 @@ import (
 // Spec is the endpoint that submits videos, which begins the life of a task.
 var Spec = operation.Spec{
 	Op: upstream.SubmitVideo, Path: "/v1/videos/generations", Kinds: []string{"video"},
+	Trace: operation.Trace{Name: "generate_video", Output: "video"},
 	Units: [][]billing.Unit{{billing.Second}, {billing.Output}},
 	Parse: operation.Parser(Parse),
 }

@@ -59,9 +59,9 @@ func (t *Telemetry) request(f *gateway.RequestEvent) []attribute.KeyValue {
 	}
 	text(account, f.Account)
 	text(keyID, f.Key)
-	text(operationName, operations[f.Op])
+	text(operationName, traceOf(f.Op).Name)
 	text(requestModel, f.Model)
-	text(outputType, outputs[f.Op])
+	text(outputType, traceOf(f.Op).Output)
 	text(errorType, errorWord(f.Code, f.Status))
 	if f.Stream {
 		all = append(all, attribute.Bool(requestStream, true))
@@ -177,7 +177,7 @@ func upstreamTime(f *gateway.RequestEvent) time.Duration {
 
 // record measures a request that was an operation.
 func (m *meters) record(ctx context.Context, t *Telemetry, f *gateway.RequestEvent) {
-	operation := operations[f.Op]
+	operation := traceOf(f.Op).Name
 	if operation == "" {
 		return
 	}

@@ -18,6 +18,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/internal/operation"
+	"github.com/tollhouse-ai/gateway/internal/operation/all"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -99,29 +101,17 @@ func (t *Telemetry) providerOf(channel string) string {
 	return channel
 }
 
-// operations are the conventions' words for operations. Those for pictures, videos,
-// speech and rankings are our own: the conventions have none.
-var operations = map[upstream.Op]string{
-	upstream.ChatCompletion: "chat",
-	upstream.Messages:       "chat",
-	upstream.CountTokens:    "count_tokens",
-	upstream.Responses:      "chat",
-	upstream.CountInput:     "count_tokens",
-	upstream.Embeddings:     "embeddings",
-	upstream.GenerateImage:  "generate_image",
-	upstream.EditImage:      "edit_image",
-	upstream.SubmitVideo:    "generate_video",
-	upstream.PollVideo:      "poll_video",
-	upstream.Speech:         "text_to_speech",
-	upstream.Rerank:         "rerank",
-}
-
-// outputs are what comes out, where it is no text (gen_ai.output.type).
-var outputs = map[upstream.Op]string{
-	upstream.GenerateImage: "image",
-	upstream.EditImage:     "image",
-	upstream.SubmitVideo:   "video",
-	upstream.Speech:        "speech",
+// traceOf is what the conventions call an operation, and what comes out of it. Those of
+// images, videos, speech and rankings are our own: the conventions have none. It is empty for
+// a request that is no operation.
+func traceOf(op upstream.Op) operation.Trace {
+	if spec := all.Find(op); spec != nil {
+		return spec.Trace
+	}
+	if op == upstream.PollVideo {
+		return operation.Trace{Name: "poll_video"}
+	}
+	return operation.Trace{}
 }
 
 type requestTraceKey struct{}
@@ -164,9 +154,9 @@ func (t *Telemetry) attempt(ctx context.Context, a gateway.AttemptEvent) context
 	if a.Op == upstream.PollVideo && !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
 	}
-	ctx, span := t.tracer.Start(ctx, name(operations[a.Op], a.Model), trace.WithTimestamp(a.Started), trace.WithSpanKind(trace.SpanKindClient),
+	ctx, span := t.tracer.Start(ctx, name(traceOf(a.Op).Name, a.Model), trace.WithTimestamp(a.Started), trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(
-			attribute.String(operationName, operations[a.Op]), attribute.String(providerName, t.providerOf(a.Channel)),
+			attribute.String(operationName, traceOf(a.Op).Name), attribute.String(providerName, t.providerOf(a.Channel)),
 			attribute.String(requestModel, a.Model), attribute.String(channelName, a.Channel), attribute.String(requestID, a.RequestID),
 		))
 	h := make(http.Header, 2)
@@ -218,7 +208,7 @@ func (t *Telemetry) end(ctx context.Context, f *gateway.RequestEvent) {
 	}
 	at := f.Started.Add(f.Duration)
 	p.closeAttempts(f, at)
-	operation := operations[f.Op]
+	operation := traceOf(f.Op).Name
 	switch {
 	case operation != "" && f.Listed:
 		p.span.SetName(name(operation, f.Model))
