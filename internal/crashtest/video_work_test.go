@@ -128,13 +128,13 @@ var taskID = regexp.MustCompile(`vid_\w+`)
 // submit hands a video in.
 func (n *node) submit(o order) {
 	r, err := n.gateway.Do(context.Background(), gateway.Caller{}, &gateway.Request{Op: upstream.SubmitVideo, Body: videoBody(o.N, o.Seconds, o.Hook), IdempotencyKey: o.Key})
-	defer r.Close()
 	answer := event{Kind: submitted, N: int64(o.N)}
 	if err != nil {
 		f := fault.From(err)
 		answer.Code, answer.Error, answer.Task = f.Code, err.Error(), taskID.FindString(f.Message)
 	} else {
 		answer.Task = taskID.FindString(string(r.Body))
+		r.Close()
 	}
 	n.out.report(answer)
 }

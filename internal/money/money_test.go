@@ -30,7 +30,6 @@ type meter struct {
 	settle   error
 	receipt  *billing.Receipt // instead of the one that fits
 	settled  []billing.Usage
-	outcomes []billing.Outcome
 	records  [][]billing.Record
 	locked   map[string]bool // accounts whose settlements wait in vain
 }
@@ -283,7 +282,7 @@ func (d delivered) Output() int64        { return int64(d) }
 func (d delivered) Said() int64          { return int64(d) }
 
 func TestAStreamsHoldIsExtendedUntilTheMoneyEnds(t *testing.T) {
-	var left billing.Money = 1_500 * micro
+	left := 1_500 * micro
 	m := &meter{extend: func(_ context.Context, more billing.Money) error {
 		if more > left {
 			return fault.New(fault.InsufficientBalance, "no")
