@@ -16,22 +16,10 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// accept checks an upstream's reply before anything of it goes to the client: a
-// whole answer completely, a stream up to its first events. After an error the
-// router may still ask another channel. The reply that is accepted has an
-// *operation.Answer, or the *events of a stream.
-func (c *call) accept(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
-	if c.info.Stream != nil {
-		r.Accepted, err = c.acceptStream(r)
-	} else {
-		r.Accepted, err = c.acceptWhole(ctx, c.request, r)
-	}
-	return r, err
-}
-
-// acceptWhole reads and checks an answer that does not stream. The memory that it
-// needed on top of what is kept is released when it returns.
-func (c *call) acceptWhole(ctx context.Context, q operation.Request, r *upstream.Reply) (*operation.Answer, error) {
+// readWhole reads and checks an answer that does not stream. The memory that it needed on top
+// of what is kept is released when it returns.
+func (c *call) readWhole(ctx context.Context, q operation.Request, r *upstream.Reply) (_ *operation.Answer, err error) {
+	defer fault.Recover(&err)
 	buf := buffers.Get().(*bytes.Buffer)
 	inPlace := false // the answer lies in buf, which is its caller's then
 	defer func() {

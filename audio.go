@@ -222,7 +222,7 @@ type speechStream struct {
 	mu       sync.Mutex // guards what follows against close
 	answer   io.Closer  // the part's
 	audio    io.Reader  // the part's
-	read     int64      // characters of the parts of which audio was read
+	heard    int64      // characters of the parts of which audio was read
 	answered int64      // characters of the parts that an upstream has answered
 }
 
@@ -237,22 +237,19 @@ func newSpeechStream(c *call, req *speechop.Request, mp3 error) *speechStream {
 // open asks for the audio of the next part.
 func (v *speechStream) open() (*upstream.Reply, error) {
 	p := v.parts[v.at]
-	out := p.Outgoing(0)
-	call := &upstream.Call{Body: out.Body, Request: out.View, Accept: v.accept, Caller: v.c.client.Done()}
-	if v.at > 0 {
-		call.MaxWait = partMaxWait
+	sent := v.c.outgoing(p.Outgoing(0))
+	if sent.Caller = v.c.client.Done(); v.at > 0 {
+		sent.MaxWait = partMaxWait
 	}
 	if v.at == 0 && v.c.observed { // the caller waits for it
 		defer v.c.spent(&v.c.entry.phases.Upstream, v.c.g.options.Now())
 	}
 	v.asking <- struct{}{}
 	defer func() { <-v.asking }()
-	reply, err := v.c.route(v.c.ctx, call)
+	part, reply, err := ask(v.c.ctx, &v.c.g.observers, v.c.routes, &sent, v.read)
 	v.c.recordAttempts(p.Request, reply)
 	if err == nil {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.answered += p.Characters
+		v.setPart(part)
 	}
 	return reply, err
 }
@@ -264,42 +261,51 @@ func (v *speechStream) answeredCharacters() int64 {
 	return v.answered
 }
 
-// accept checks the beginning of an answer. What fails here costs nothing, and may
-// be asked of another channel.
-func (v *speechStream) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, error) {
+// spokenPart is the answer to a part whose beginning is checked.
+type spokenPart struct {
+	answer io.Closer
+	audio  io.Reader
+	format string
+	form   speech.PCM
+	encode bool // an encoder will read the samples
+}
+
+// read checks the beginning of an answer. What fails here costs nothing, and can be asked of
+// another channel.
+func (v *speechStream) read(_ context.Context, r *upstream.Reply) (part spokenPart, err error) {
+	defer fault.Recover(&err)
 	const enough = 12 // bytes, by which WAV is known
 	start := make([]byte, 512)
 	n, err := io.ReadAtLeast(r.Body, start, enough)
 	start = start[:n]
 	switch {
 	case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, truncatedError(err)
+		return part, truncatedError(err)
 	case n == 0:
-		return nil, upstream.BadAnswer("The upstream's audio is empty.", err)
+		return part, upstream.BadAnswer("The upstream's audio is empty.", err)
 	}
 	format, err := v.formatOf(start, r.Header.Get("Content-Type"))
 	if err != nil {
-		return nil, speechop.ErrorInstead(io.MultiReader(bytes.NewReader(start), r.Body), err)
+		return part, speechop.ErrorInstead(io.MultiReader(bytes.NewReader(start), r.Body), err)
 	}
 	audio := io.MultiReader(bytes.NewReader(start), r.Body)
 	encode := format == speech.WAV && v.want == speech.MP3
 	if encode && v.mp3 != nil {
-		return nil, speechop.CannotEncode(v.mp3)
+		return part, speechop.CannotEncode(v.mp3)
 	}
 	form := v.form
 	if format == speech.WAV && (encode || len(v.parts) > 1) {
 		if form, audio, err = speechop.Samples(audio); err != nil {
-			return nil, upstream.BadAnswer("The upstream's WAV cannot be read.", err)
+			return part, upstream.BadAnswer("The upstream's WAV cannot be read.", err)
 		}
 	}
 	if format == speech.WAV && !encode && len(v.parts) == 1 {
 		audio = speechop.Checked(start, audio)
 	}
 	if v.at > 0 && (format != v.format || form != v.form) {
-		return nil, upstream.BadAnswer("The upstream's parts of the audio do not fit together.", nil)
+		return part, upstream.BadAnswer("The upstream's parts of the audio do not fit together.", nil)
 	}
-	v.setPart(r, audio, format, form, encode)
-	return r, nil
+	return spokenPart{r.Body, audio, format, form, encode}, nil
 }
 
 // formatOf is the format of an answer.
@@ -317,18 +323,18 @@ func (v *speechStream) formatOf(start []byte, contentType string) (string, error
 	return format, nil
 }
 
-// setPart makes the accepted answer the one that is read. The first part decides
-// the format of all.
-func (v *speechStream) setPart(r *upstream.Reply, audio io.Reader, format string, form speech.PCM, encode bool) {
+// setPart makes the answer the one that is read. The first part decides the format of all.
+func (v *speechStream) setPart(p spokenPart) {
 	if v.at == 0 {
-		v.format, v.form, v.encode = format, form, encode
-		if format == speech.WAV && len(v.parts) > 1 && !encode {
-			v.head = speechop.WAVHeader(form)
+		v.format, v.form, v.encode = p.format, p.form, p.encode
+		if p.format == speech.WAV && len(v.parts) > 1 && !p.encode {
+			v.head = speechop.WAVHeader(p.form)
 		}
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.audio, v.answer = audio, r.Body
+	v.audio, v.answer = p.audio, p.answer
+	v.answered += v.parts[v.at].Characters
 }
 
 // Read reads on, and opens the next part when one has ended.
@@ -372,9 +378,9 @@ func (v *speechStream) next(err error) error {
 func (v *speechStream) countRead() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.read = 0
+	v.heard = 0
 	for _, p := range v.parts[:v.at+1] {
-		v.read += p.Characters
+		v.heard += p.Characters
 	}
 }
 
@@ -382,7 +388,7 @@ func (v *speechStream) countRead() {
 func (v *speechStream) readCharacters() int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.read
+	return v.heard
 }
 
 // Close closes the part that is read. The call's context has ended.

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -29,6 +28,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // call is one request from its id to its log line. It owns all that the request takes,
@@ -71,9 +71,10 @@ type call struct {
 	cancel    context.CancelCauseFunc
 	unfollow  func() bool // stops following the client's context; nil where the call does not
 	heartbeat func([]byte)
-	only      string // the channel that is asked; empty for any that serves the model
-	key       string // and its key; empty for any
-	channel   string // that answered
+	only      string        // the channel that is asked; empty for any that serves the model
+	key       string        // and its key; empty for any
+	channel   string        // that answered
+	routes    router.Routes // the channels that may answer, as the catalog had them
 
 	// What it has taken.
 	slot  admission.Slot // among the running calls, with the memory of its body and answers
@@ -267,10 +268,15 @@ func (c *call) start() (result *Response, err error) {
 	maxOutput := c.quote.MaxOutput(&c.hold.Hold)
 	out := c.request.Outgoing(maxOutput)
 	var s *Stream
+	var first *events
+	var answer *operation.Answer
+	var reply *upstream.Reply
 	if c.info.Stream != nil {
 		s = newStream(c, maxOutput)
+		first, reply, err = c.sendStream(out)
+	} else {
+		answer, reply, err = c.send(out)
 	}
-	reply, err := c.send(out)
 	if err != nil {
 		if s != nil {
 			s.stopHeartbeat()
@@ -287,9 +293,9 @@ func (c *call) start() (result *Response, err error) {
 	header := resultHeader(reply, maxOutput)
 	c.model.announce(header)
 	if s != nil {
-		return c.respondStream(s, reply, header), nil
+		return c.respondStream(s, first, reply, header), nil
 	}
-	return c.respondWhole(reply, header)
+	return c.respondWhole(answer, reply, header)
 }
 
 // acquireLease takes the limiter's lease: a concurrency slot of the key, and the tokens
@@ -352,63 +358,21 @@ func (c *call) capture(u billing.Usage, reason string, o money.Outcome) error {
 	return err
 }
 
-// send sends the call to an upstream, in parts where one upstream call does not take
-// the request. The reply has what c.accept made of the answer.
-func (c *call) send(out operation.Outgoing) (*upstream.Reply, error) {
-	if c.observed {
-		defer c.spent(&c.entry.phases.Upstream, c.g.options.Now())
-	}
-	if c.info.Parts != nil {
-		if parts := c.info.Parts.Split(&c.model.facts); len(parts) > 0 {
-			return c.sendParts(parts)
-		}
-	}
-	if out.NoHeader != "" {
-		c.header = maps.Clone(c.header)
-		maps.DeleteFunc(c.header, func(name string, _ []string) bool { return strings.EqualFold(name, out.NoHeader) })
-	}
-	session := c.session()
-	reply, err := c.route(c.ctx, &upstream.Call{
-		Stream: c.info.Stream != nil, Body: out.Body, Request: out.View, Session: session, Caller: c.client.Done(),
-		MaxOutput: c.model.facts.OutputBound(0), Channel: c.only, Key: c.key, Header: c.header, Query: c.query,
-		Accept: c.accept,
-	})
-	c.recordAttempts(c.request, reply)
-	if err == nil && c.info.Session != nil {
-		c.entry.affinity = affinity(session, reply)
-	}
-	return reply, err
-}
-
-// route sends the call, or a part of it, through the router.
-func (c *call) route(ctx context.Context, sent *upstream.Call) (reply *upstream.Reply, err error) {
-	defer fault.Recover(&err)
-	sent.Op, sent.Model, sent.RequestID, sent.Account = c.spec.Op, c.model.ID, c.id, c.principal.Account
-	sent.ContentType = cmp.Or(sent.Body.ContentType(), "application/json")
-	sent.Alias = c.g.alias
-	if c.info.Session == nil { // whose answers drivers read whole; those of conversations pass
-		sent.Reserve = c.g.admission.Answers().Reserver()
-	}
-	c.g.observers.watchAttempts(sent)
-	return c.catalog.router.Do(ctx, sent)
-}
-
-// respondStream responds with a stream, whose first events the reply has.
-func (c *call) respondStream(s *Stream, reply *upstream.Reply, header http.Header) *Response {
+// respondStream responds with the stream that begins with first.
+func (c *call) respondStream(s *Stream, first *events, reply *upstream.Reply, header http.Header) *Response {
 	header["Content-Type"] = []string{eventStream}
 	if c.claim != nil {
 		s.header = header
 	}
 	readOn := c.readOnLimit(reply.Drain) // before the request is dropped
-	s.begin(reply.Accepted.(*events))
+	s.begin(first)
 	s.follow(readOn)
 	reply.Header = nil
 	return c.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped})
 }
 
 // respondWhole settles an answer that does not stream, and responds with it.
-func (c *call) respondWhole(reply *upstream.Reply, header http.Header) (*Response, error) {
-	answer := reply.Accepted.(*operation.Answer)
+func (c *call) respondWhole(answer *operation.Answer, reply *upstream.Reply, header http.Header) (*Response, error) {
 	if edit := c.state.editor(); edit != nil {
 		answer.Body = edit(answer.Body, true)
 	}
@@ -453,44 +417,6 @@ func (c *call) respond(r Response) *Response {
 	to.Header, to.Status, to.Body, to.Stream, to.Audio = r.Header, r.Status, r.Body, r.Stream, r.Audio
 	to.Dropped, to.Replayed, to.task = r.Dropped, r.Replayed, r.task
 	return to
-}
-
-const estimatedHeader = "X-Gateway-Estimated"
-
-// count answers with the upstream's count of tokens, or with an estimate where no
-// upstream counts. It costs nothing, so its idempotency key is free again at
-// the end and no answer is kept.
-func (c *call) count() (*Response, error) {
-	if c.claim != nil {
-		if err := c.claim.Take(c.ctx); err != nil {
-			return nil, err
-		}
-		defer c.claim.Free(c.ctx)
-	}
-	header := http.Header{"Content-Type": {"application/json"}}
-	c.model.announce(header)
-	if c.catalog.router.Supports(c.spec.Op, c.model.ID) {
-		reply, err := c.send(c.request.Outgoing(0))
-		if err == nil {
-			return c.respond(Response{Header: header, Body: reply.Accepted.(*operation.Answer).Body}), nil
-		}
-		if !estimateInstead(err) {
-			return nil, c.fail(err)
-		}
-	}
-	header.Set(estimatedHeader, "true")
-	return c.respond(Response{Header: header, Body: c.info.Counter.Estimate(&c.model.facts)}), nil
-}
-
-// estimateInstead reports whether the error says that the upstream has no counter, as
-// many that speak the rest of the dialect, or none for now.
-func estimateInstead(err error) bool {
-	switch status := fault.From(err).HTTPStatus(); status {
-	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusTooManyRequests:
-		return true
-	default:
-		return status >= http.StatusInternalServerError
-	}
 }
 
 // fail settles a call that has no answer, and returns the client's error. It costs

@@ -316,9 +316,17 @@ func (c *catalog) addModel(m Model) error {
 	return nil
 }
 
-// model finds a routed model that, where it must be, has a price.
+// model finds a model that a channel serves and that, where it must be, has a price.
 func (c *catalog) model(id string) (*Model, bool) {
-	if id == "" || !c.router.Serves(id) || c.requirePrice && c.prices.Price(id) == nil {
+	if !c.router.Serves(id) {
+		return nil, false
+	}
+	return c.priced(id)
+}
+
+// priced is model of one that a channel is known to serve.
+func (c *catalog) priced(id string) (*Model, bool) {
+	if c.requirePrice && c.prices.Price(id) == nil {
 		return nil, false
 	}
 	if m, ok := c.models[id]; ok {

@@ -17,15 +17,11 @@ import (
 )
 
 // passing says what the channels of a model do with members of a request of an operation.
-type passing struct {
-	router *router.Router
-	op     upstream.Op
-	model  string
-}
+type passing struct{ routes router.Routes }
 
 // Passes reports whether the channels pass a member on as it is, see [operation.Channels].
 func (p *passing) Passes(name, spelled string) bool {
-	return p.router.Passes(p.op, p.model, name, spelled, true)
+	return p.routes.Passes(name, spelled, true)
 }
 
 // findModel finds the model of a request that its key may use. Its order is fixed: unknown
@@ -37,7 +33,12 @@ func (c *call) findModel() (*Model, error) {
 			return nil, err
 		}
 	}
-	m, ok := c.catalog.model(id)
+	c.routes = c.catalog.router.Routes(c.spec.Op, id)
+	served, find := c.routes.Supported(), c.catalog.priced
+	if !served { // it may serve other operations
+		find = c.catalog.model
+	}
+	m, ok := find(id)
 	if !ok {
 		c.noteUnpriced()
 		return m, c.unknownModel()
@@ -50,7 +51,7 @@ func (c *call) findModel() (*Model, error) {
 			e.Code, e.Status = cmp.Or(c.spec.Forbidden, e.Code), e.HTTPStatus()
 		})
 	}
-	if m.Kind != "" && !slices.Contains(c.spec.Kinds, string(m.Kind)) || !c.catalog.supports(c.spec, m.ID) {
+	if m.Kind != "" && !slices.Contains(c.spec.Kinds, string(m.Kind)) || !served && !c.catalog.supports(c.spec, m.ID) {
 		return m, c.errWrongEndpoint(m)
 	}
 	if !c.catalog.hasPrice(c.spec.Op, m.ID) {
@@ -72,7 +73,7 @@ func (c *call) unknownModel() error {
 // price. Then it is known what the request may cost.
 func (c *call) check(ctx context.Context, m *Model) (err error) {
 	c.price = c.catalog.prices.Price(m.ID)
-	c.passing = passing{c.catalog.router, c.spec.Op, m.ID}
+	c.passing = passing{c.routes}
 	if r, ok := c.request.(*responsesop.Request); ok {
 		if err := c.expandState(ctx, r, m); err != nil {
 			return err
@@ -81,7 +82,7 @@ func (c *call) check(ctx context.Context, m *Model) (err error) {
 	if err := c.request.Check(&m.facts, c.price, &c.passing); err != nil {
 		return err
 	}
-	passed, err := c.checkUnpriced(m)
+	passed, err := c.checkUnpriced()
 	if err != nil {
 		return err
 	}
@@ -96,9 +97,9 @@ func (c *call) check(ctx context.Context, m *Model) (err error) {
 // price or chooses another model or account, unless the model's channels take it. A field
 // that the gateway does not know is left out, unless the channels take or rename it. passed
 // says that some such field may reach the vendor.
-func (c *call) checkUnpriced(m *Model) (passed bool, err error) {
+func (c *call) checkUnpriced() (passed bool, err error) {
 	if c.catalog.requirePrice {
-		if err := c.checkRenamed(m); err != nil {
+		if err := c.checkRenamed(); err != nil {
 			return false, err
 		}
 	}
@@ -108,14 +109,14 @@ func (c *call) checkUnpriced(m *Model) (passed bool, err error) {
 	if !c.catalog.requirePrice {
 		return true, nil
 	}
-	return c.checkPassed(m)
+	return c.checkPassed()
 }
 
 // checkPassed is checkUnpriced of a request that has such a field.
-func (c *call) checkPassed(m *Model) (passed bool, err error) {
+func (c *call) checkPassed() (passed bool, err error) {
 	err = c.request.Unpriced(c.header, func(name, spelled string) bool {
-		passes := c.catalog.router.Passes(c.spec.Op, m.ID, name, spelled, !slices.Contains(c.spec.Translated, name)) ||
-			!rule.Unpriced(name) && c.catalog.router.Renames(c.spec.Op, m.ID, spelled)
+		passes := c.routes.Passes(name, spelled, !slices.Contains(c.spec.Translated, name)) ||
+			!rule.Unpriced(name) && c.routes.Renames(spelled)
 		passed = passed || passes
 		return passes
 	})
@@ -124,8 +125,8 @@ func (c *call) checkPassed(m *Model) (passed bool, err error) {
 
 // checkRenamed is checkUnpriced of the fields that some channel renames to one
 // that has no price, by their new names.
-func (c *call) checkRenamed(m *Model) error {
-	return c.catalog.router.EachRename(c.spec.Op, m.ID, func(from, to string) error {
+func (c *call) checkRenamed() error {
+	return c.routes.EachRename(func(from, to string) error {
 		if !rule.Unpriced(to) { // as nearly all are not
 			return nil
 		}

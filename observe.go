@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -260,8 +259,9 @@ func (s *observers) emit(ctx context.Context, e Event) {
 	})
 }
 
-// attempt reports one that begins, and returns the context with which it goes on.
-func (s *observers) attempt(ctx context.Context, e AttemptEvent) context.Context {
+// attempt reports an attempt that begins, and returns the context with which it goes on.
+func (s *observers) attempt(ctx context.Context, sent *upstream.Call, a upstream.Attempt) context.Context {
+	e := newAttempt(sent.RequestID, sent.Op, a)
 	s.each("Attempt", func(o *Observer) {
 		if o.Attempt == nil {
 			return
@@ -273,23 +273,14 @@ func (s *observers) attempt(ctx context.Context, e AttemptEvent) context.Context
 	return ctx
 }
 
-// watchAttempts has the attempts of a call reported to the observers.
-func (s *observers) watchAttempts(call *upstream.Call) {
-	if !slices.ContainsFunc(s.all, func(o Observer) bool { return o.Attempt != nil || o.Attempted != nil }) {
-		return
-	}
-	id, op := call.RequestID, call.Op
-	call.Observe = func(ctx context.Context, a upstream.Attempt) (context.Context, func(upstream.Attempt)) {
-		ctx = s.attempt(ctx, newAttempt(id, op, a))
-		return ctx, func(ended upstream.Attempt) {
-			e := newAttempt(id, op, ended)
-			s.each("Attempted", func(o *Observer) {
-				if o.Attempted != nil {
-					o.Attempted(ctx, e)
-				}
-			})
+// attempted reports an attempt that has ended, with the context that attempt returned.
+func (s *observers) attempted(ctx context.Context, sent *upstream.Call, a upstream.Attempt) {
+	e := newAttempt(sent.RequestID, sent.Op, a)
+	s.each("Attempted", func(o *Observer) {
+		if o.Attempted != nil {
+			o.Attempted(ctx, e)
 		}
-	}
+	})
 }
 
 // newAttempt is an attempt as an Observer may know it.

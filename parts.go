@@ -44,7 +44,7 @@ var errCalledOff = fault.New(fault.CalledOff, "The gateway called this part of t
 // sendParts asks for all parts and joins their answers. If one fails, no more are sent and
 // the request fails with the first error: there is no partial answer. Those that are with
 // upstreams are cancelled, unless the caller pays for them since a part was refused.
-func (c *call) sendParts(requests []operation.Request) (*upstream.Reply, error) {
+func (c *call) sendParts(requests []operation.Request) (*operation.Answer, *upstream.Reply, error) {
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
 	var refused atomic.Bool
@@ -79,18 +79,14 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	out := p.request.Outgoing(0)
-	p.reply, err = c.route(ctx, &upstream.Call{
-		Body: out.Body, Request: out.View, MaxWait: partMaxWait,
-		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
-			r.Accepted, err = c.acceptWhole(ctx, p.request, r)
-			return r, err
-		},
-	})
-	if err != nil {
+	sent := c.outgoing(p.request.Outgoing(0))
+	sent.MaxWait = partMaxWait
+	read := func(ctx context.Context, r *upstream.Reply) (*operation.Answer, error) {
+		return c.readWhole(ctx, p.request, r)
+	}
+	if p.answer, p.reply, err = ask(ctx, &c.g.observers, c.routes, &sent, read); err != nil {
 		return err
 	}
-	p.answer = p.reply.Accepted.(*operation.Answer)
 	return c.parts.fits(p, c.g.options.MaxAnswer)
 }
 
@@ -107,7 +103,7 @@ func (ps *parts) fits(p *part, most int64) error {
 
 // joined is the whole answer, or the error of the part that failed first; the
 // others only say that they were cancelled.
-func (c *call) joined() (*upstream.Reply, error) {
+func (c *call) joined() (*operation.Answer, *upstream.Reply, error) {
 	var failed error
 	var used billing.Usage
 	used.Zero = true // only if all are
@@ -133,17 +129,16 @@ func (c *call) joined() (*upstream.Reply, error) {
 		if !callersOwn(failed) {
 			c.discard(reply.Channel, used)
 		}
-		return nil, failed
+		return nil, nil, failed
 	}
 	whole, err := c.info.Parts.Join(&c.model.facts, bodies)
 	if err != nil {
-		return nil, upstream.BadAnswer("The parts of the upstream's answer do not fit together.", err)
+		return nil, nil, upstream.BadAnswer("The parts of the upstream's answer do not fit together.", err)
 	}
 	for _, body := range bodies {
 		putBody(body)
 	}
-	reply.Accepted = &operation.Answer{Body: whole, Usage: used}
-	return &reply, nil
+	return &operation.Answer{Body: whole, Usage: used}, &reply, nil
 }
 
 // answered is what the parts consumed that were answered; nothing of a request that was not

@@ -255,40 +255,38 @@ const keeperTimeout = 30 * time.Second
 // Its memory is the request's. What the vendor says of a mistake is the caller's to read, in
 // the gateway's own form.
 func (c *call) askKeeper(ctx context.Context, op upstream.Op, row *state.Response, query url.Values) (body []byte, err error) {
-	defer fault.Recover(&err)
 	ctx, cancel := context.WithTimeout(ctx, keeperTimeout)
 	defer cancel()
-	g := c.g
-	call := &upstream.Call{
+	sent := upstream.Call{
 		Op: op, Model: row.Model, Channel: row.Channel, Key: row.Key, TaskID: row.ID, Query: query.Encode(), RequestID: c.id, Account: row.Account,
-		Accept: func(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
-			var data bytes.Buffer
-			body = nil
-			in := limitedReader{limit: min(g.options.MaxAnswer, maxRecalledBytes), budget: g.admission.Answers(), now: g.options.Now}
-			defer func() { in.finish(len(body), &c.slot) }()
-			if err := in.readAll(ctx, &data, r.Body); err != nil {
-				return nil, err
-			}
-			switch body = data.Bytes(); op {
-			case upstream.ShowResponse:
-				body, err = responsesop.ReadShown(body, row.ID, row.Model)
-			case upstream.ListInput:
-				body, err = responsesop.ReadInputList(body)
-			}
-			if err != nil {
-				body = nil
-			}
-			return r, err
-		},
 	}
-	reply, err := c.catalog.router.Do(&via.Context{Context: ctx, Trail: c.trail}, call)
-	if err != nil {
-		f := fault.From(err)
-		if f.HTTPStatus() == http.StatusNotFound {
-			return nil, errNoResponse(row.ID)
-		}
-		return nil, f.With(func(e *fault.Error) { e.Body = nil })
+	read := func(ctx context.Context, r *upstream.Reply) ([]byte, error) { return c.readKept(ctx, op, row, r) }
+	var unobserved observers // it is no attempt to answer a request
+	body, _, err = ask(&via.Context{Context: ctx, Trail: c.trail}, &unobserved, c.catalog.router.Routes(op, row.Model), &sent, read)
+	if err == nil {
+		return body, nil
 	}
-	_ = reply.Body.Close()
-	return body, nil
+	f := fault.From(err)
+	if f.HTTPStatus() == http.StatusNotFound {
+		return nil, errNoResponse(row.ID)
+	}
+	return nil, f.With(func(e *fault.Error) { e.Body = nil })
+}
+
+// readKept reads a vendor's answer about a response that it keeps, and closes it.
+func (c *call) readKept(ctx context.Context, op upstream.Op, row *state.Response, r *upstream.Reply) (body []byte, err error) {
+	defer fault.Recover(&err)
+	var data bytes.Buffer
+	in := limitedReader{limit: min(c.g.options.MaxAnswer, maxRecalledBytes), budget: c.g.admission.Answers(), now: c.g.options.Now}
+	defer func() { in.finish(len(body), &c.slot) }()
+	if err := in.readAll(ctx, &data, r.Body); err != nil {
+		return nil, err
+	}
+	switch op {
+	case upstream.ShowResponse:
+		return responsesop.ReadShown(data.Bytes(), row.ID, row.Model)
+	case upstream.ListInput:
+		return responsesop.ReadInputList(data.Bytes())
+	}
+	return data.Bytes(), nil
 }

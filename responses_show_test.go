@@ -34,8 +34,7 @@ func (v keeper) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 	default:
 		return v.responsesVendor.Do(ctx, call)
 	}
-	reply := jsonReply(text)
-	return reply, accepted(call, reply)
+	return jsonReply(text), nil
 }
 
 // storedOperations are those on a response by its id, as a part of a request and in process.

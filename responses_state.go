@@ -362,7 +362,7 @@ func (q *recall) conversation(ctx context.Context) ([][]byte, error) {
 // has encrypted a thought can read it, by the same account: one that gets another's refuses
 // the request, and so no vendor gets it where it is not certain which of them is asked.
 func (q *recall) again(row *state.Response, item []byte) []byte {
-	channel, key, only := q.call.catalog.router.Only(upstream.Responses, q.r.Model)
+	channel, key, only := q.call.catalog.router.Routes(upstream.Responses, q.r.Model).Only()
 	return responsesop.Again(item, row.Model == q.r.Model, only && row.Channel == channel && (key == "" || row.Key == key))
 }
 

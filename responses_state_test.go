@@ -51,7 +51,7 @@ func (v *responsesVendor) Do(_ context.Context, call *upstream.Call) (*upstream.
 	reply := &upstream.Reply{Status: 200, Key: "key_1"}
 	if call.Op == upstream.CountInput {
 		reply.Body = &closing{Reader: strings.NewReader(`{"object":"response.input_tokens","input_tokens":7}`)}
-		return reply, accepted(call, reply)
+		return reply, nil
 	}
 	n, status, store := len(v.calls), v.status, ""
 	if status == "" {
@@ -76,16 +76,7 @@ func (v *responsesVendor) Do(_ context.Context, call *upstream.Call) (*upstream.
 	if head, end, ok := strings.Cut(text, "event: response."+status); ok && v.pauses {
 		reply.Body = &closing{Reader: io.MultiReader(strings.NewReader(head), strings.NewReader("event: response."+status+end))}
 	}
-	return reply, accepted(call, reply)
-}
-
-// accepted has the gateway accept a reply, as a router does.
-func accepted(call *upstream.Call, reply *upstream.Reply) error {
-	if call.Accept == nil {
-		return nil
-	}
-	_, err := call.Accept(context.Background(), reply)
-	return err
+	return reply, nil
 }
 
 // input are the items of the nth call's input, and all of its body.

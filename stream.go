@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"time"
@@ -347,10 +348,11 @@ type events struct {
 	memory    admission.Event // of a large event
 }
 
-// acceptStream reads ahead until an event carries content, so that an upstream
-// that fails at once can be replaced. It never waits for a second read: a chunk
-// leaves when it arrives. A whole answer in the place of a stream becomes its events.
-func (c *call) acceptStream(r *upstream.Reply) (*events, error) {
+// readEvents reads ahead until an event carries content, so that an upstream that fails at
+// once can be replaced. It never waits for a second read: a chunk leaves when it arrives. A
+// whole answer in the place of a stream becomes its events.
+func (c *call) readEvents(_ context.Context, r *upstream.Reply) (_ *events, err error) {
+	defer fault.Recover(&err)
 	e := &events{memory: c.g.admission.Answers().Event(c.ctx), reader: sse.NewReader(r.Body, int(c.g.options.MaxAnswer)), body: r.Body, key: r.Used}
 	e.reader.SetBudget(&e.memory)
 	for {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/operation"
 	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/internal/videotask"
@@ -103,7 +102,7 @@ func (c *call) submit(v *videoop.Request) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	reply, err := c.send(v.Outgoing(0))
+	answer, reply, err := c.send(v.Outgoing(0))
 	if err != nil && videoop.NotTaken(err) {
 		err = c.fail(err)
 		c.g.tasks.Drop(c.ctx, task.ID)
@@ -111,7 +110,7 @@ func (c *call) submit(v *videoop.Request) (*Response, error) {
 	}
 	header, event := http.Header{}, videoop.Event{Kind: videoop.Lost, Channel: c.lastChannel()}
 	if err == nil {
-		report, _ := videoop.ReadSubmission(reply.Accepted.(*operation.Answer).Body) // which ReadAnswer has checked
+		report, _ := videoop.ReadSubmission(answer.Body) // which ReadAnswer has checked
 		header, event = resultHeader(reply, 0), videoop.Event{Kind: videoop.Accepted, Channel: reply.Channel, Report: report}
 		c.model.announce(header)
 	}
@@ -261,24 +260,22 @@ func (g *Gateway) pollVideo(ctx context.Context, p *videotask.Poll) (err error) 
 }
 
 // askVideo is what the upstream says of the task.
-func (g *Gateway) askVideo(ctx context.Context, t *video.Task) (_ []byte, err error) {
+func (g *Gateway) askVideo(ctx context.Context, t *video.Task) ([]byte, error) {
+	sent := upstream.Call{
+		Op: upstream.PollVideo, Model: t.Model, Channel: t.Channel, TaskID: t.UpstreamID, RequestID: t.RequestID, Account: t.Account,
+	}
+	routes := g.catalog.Load().router.Routes(sent.Op, sent.Model)
+	data, _, err := ask(&via.Context{Context: ctx, Trail: g.trail}, &g.observers, routes, &sent, readPoll)
+	return data, err
+}
+
+// readPoll reads an answer about a task, and closes it.
+func readPoll(ctx context.Context, r *upstream.Reply) (_ []byte, err error) {
 	defer fault.Recover(&err)
 	var data bytes.Buffer
-	call := &upstream.Call{
-		Op: upstream.PollVideo, Model: t.Model, Channel: t.Channel, TaskID: t.UpstreamID, RequestID: t.RequestID, Account: t.Account,
-		Accept: func(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
-			data.Reset()
-			in := limitedReader{limit: videoop.MaxAnswer}
-			return r, in.readAll(ctx, &data, r.Body)
-		},
-	}
-	g.observers.watchAttempts(call)
-	reply, err := g.catalog.Load().router.Do(&via.Context{Context: ctx, Trail: g.trail}, call)
-	if err != nil {
-		return nil, err
-	}
-	_ = reply.Body.Close()
-	return data.Bytes(), nil
+	in := limitedReader{limit: videoop.MaxAnswer}
+	err = in.readAll(ctx, &data, r.Body)
+	return data.Bytes(), err
 }
 
 // waitFor is how long a submission with `wait` is answered at the latest.

@@ -44,15 +44,6 @@ type Call struct {
 	// the client sent, with the bound of output that the gateway set, and without the edits that
 	// a channel makes to Body.
 	Request any
-	// Accept, if not nil, judges a Reply before it counts as an answer. It can read ahead
-	// and return a Reply that replays what it read. After an error from it the Router
-	// closes the Reply and can ask another channel. A Router calls it once per attempt;
-	// no other Upstream gets to see it.
-	Accept func(ctx context.Context, r *Reply) (*Reply, error)
-	// Observe, when not nil, is called by a Router before every attempt. It returns the
-	// context of the attempt, ctx or one made of it that carries a span or headers
-	// ([WithWire]), and what is called with the attempt once it has ended.
-	Observe func(ctx context.Context, a Attempt) (context.Context, func(ended Attempt))
 	// Alias, if not nil, returns the name that a vendor gets for an account's own name, so that
 	// two accounts with one name have two there. A Router gives such members of the body their
 	// aliases.
@@ -104,16 +95,14 @@ type Reply struct {
 	// Dropped are the request fields that the upstream refuses and that were
 	// left out: by its driver, and, as its channel says, by a Router.
 	Dropped []string
-	// Attempts are those of the call, the one that was answered last. A Router sets them,
-	// and returns a Reply with nothing else beside an error.
+	// Attempts are those of the call, the one that was answered last. A Router sets them
+	// once the answer counts, and returns a Reply with nothing else beside an error.
 	Attempts []Attempt
-	// Accepted is what [Call.Accept] made of the answer; nil without it.
-	Accepted any
 	// Drain is the channel's (router.Channel.Drain); set by a Router.
 	Drain time.Duration
-	// Withheld is for how long [Call.Accept] left the answer unread for reasons of
-	// its own. It sets it on the reply that it is given, so that the channel is not
-	// taken for slow.
+	// Withheld is for how long the reader left the answer unread for reasons of its own. It
+	// sets it before it ends the attempt (package router), so that the channel is not taken
+	// for slow.
 	Withheld time.Duration
 }
 
@@ -134,7 +123,7 @@ type wireContext struct{}
 
 // WithWire returns a context in which calls to vendors carry h beside what their drivers send:
 // the headers of a trace ("traceparent") or of a proxy. A header that a driver sets wins over
-// h. h must not change afterwards. [Call.Observe] returns such a context.
+// h. h must not change afterwards.
 func WithWire(ctx context.Context, h http.Header) context.Context {
 	return context.WithValue(ctx, wireContext{}, h)
 }

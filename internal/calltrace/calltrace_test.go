@@ -239,10 +239,10 @@ func TestTheWayOfARequestGetsNoLonger(t *testing.T) {
 		scenario        string
 		whole, pipeline way
 	}{
-		{"chat", way{1261, 449, 355, 37}, way{494, 366, 188, 33}},
-		{"stream", way{3089, 556, 660, 65}, way{823, 462, 314, 63}},
-		{"video", way{2765, 475, 507, 55}, way{775, 410, 285, 50}},
-		{"embeddings", way{952, 411, 279, 38}, way{456, 338, 168, 34}},
+		{"chat", way{1258, 450, 355, 37}, way{490, 367, 187, 33}},
+		{"stream", way{3086, 557, 660, 65}, way{819, 463, 313, 63}},
+		{"video", way{2758, 478, 512, 56}, way{766, 413, 287, 51}},
+		{"embeddings", way{949, 412, 279, 38}, way{452, 339, 167, 34}},
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {

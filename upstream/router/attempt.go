@@ -56,7 +56,6 @@ type attempt struct {
 	stats   *callStats
 	hasSlot bool // of the concurrency limiter
 	slow    bool // the channel is slow and asked to measure it
-	again   bool // it is not the call's first
 	test    bool // it says nothing of the channel
 	moved   bool // the channel is not the first in the order of the call's session
 
@@ -65,9 +64,10 @@ type attempt struct {
 	parent context.Context // the caller's
 	ctx    context.Context // of the call; a *timeout is the cause of its end where the time is up
 	cancel context.CancelCauseFunc
-	start  time.Time // by the real clock
+	start  time.Time      // by the real clock
+	sent   *upstream.Call // what the upstream got; nil once the attempt has ended
 	reply  upstream.Reply
-	body   io.ReadCloser
+	body   io.ReadCloser       // of the upstream's answer; nil if none came
 	report [1]upstream.Attempt // of this attempt: the reply's only one, mostly
 
 	readSince atomic.Int64 // when the read that waits now began, in ns since start and 1; else 0
@@ -106,79 +106,30 @@ var (
 	errNoReply = errors.New("the upstream gave neither an answer nor an error")
 )
 
-// run makes the call, has the answer accepted and reports the outcome. After an error
-// nothing of the attempt is left but the verdict and the report, and after an
-// observer's panic nothing at all.
-func (a *attempt) run(ctx context.Context, call *upstream.Call) (*upstream.Reply, *fault.Error) {
-	over := false
-	defer func() {
-		if !over {
-			a.abandon()
-		}
-	}()
-	model := a.model(call.Model)
-	report := &a.report[0]
-	*report = upstream.Attempt{Channel: a.Name, Model: model, Again: a.again, Started: a.since}
-	var ended func(upstream.Attempt)
-	if call.Observe != nil {
-		ctx, ended = call.Observe(ctx, *report)
+// conclude ends an attempt that was sent, of which err is the outcome, and completes its
+// report. It returns the error as the client gets it; nil if the answer counts.
+func (a *attempt) conclude(err error) *fault.Error {
+	sent, report := a.sent, &a.report[0]
+	a.sent = nil // it has the request, and the answer may live for long
+	switch {
+	case a.body == nil:
+		err = cmp.Or(err, errNoReply)
+	case err != nil:
+		err = rejected(sent, &a.reply, err)
+	default:
+		a.reply.Used.Report(sent, nil)
 	}
-	a.parent, a.start = ctx, time.Now()
-	a.ctx, a.cancel = context.WithCancelCause(ctx)
-	a.mu.Lock()
-	a.timer = time.AfterFunc(min(a.Timeout.Headers, a.Timeout.Total), a.onTimer)
-	a.mu.Unlock()
-	reply, err := a.ask(a.ctx, call, model)
 	now := a.now()
 	report.Duration = now.Sub(a.since)
-	var failure *fault.Error
 	if err == nil {
 		a.accept(now, report.Duration-a.reply.Withheld)
 		report.Sent, report.Status = true, a.reply.Status
-	} else {
-		failure = a.fail(err, call, now, report.Duration-a.reply.Withheld)
-		f, _ := upstream.FailureOf(failure)
-		report.Err, report.Sent, report.Refused, report.Status = failure, f.Sent, f.Refused, f.Status
+		return nil
 	}
-	if ended != nil {
-		ended(*report)
-	}
-	over = true
-	return reply, failure
-}
-
-// ask makes the call, and returns its answer if it is accepted.
-func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (reply *upstream.Reply, err error) {
-	defer fault.Recover(&err)
-	own := *call
-	own.Accept, own.Observe, own.Caller, own.Model = nil, nil, nil, model
-	own.RefusedKeys, own.CachePrompts, own.Thinking, own.Drop = a.refusedKeys, a.CachePrompts, a.Thinking, a.Drop
-	reply, err = a.up.Do(a.withSession(ctx, &own), &own)
-	if err != nil {
-		return nil, err
-	}
-	if reply == nil || reply.Body == nil {
-		return nil, errNoReply
-	}
-	a.body = reply.Body
-	a.reply = upstream.Reply{
-		Status: reply.Status, Header: reply.Header, Body: a, Channel: a.Name, Key: reply.Key, Used: reply.Used, Moved: reply.Moved || a.moved,
-		Dropped: reply.Dropped, Drain: a.Drain,
-	}
-	accepted := &a.reply
-	if call.Accept != nil {
-		accepted, err = call.Accept(ctx, &a.reply)
-	}
-	switch {
-	case err != nil:
-		return nil, rejected(&own, reply, err)
-	case accepted == nil:
-		return nil, errNoReply
-	}
-	reply.Used.Report(&own, nil)
-	accepted.Channel, accepted.Key, accepted.Used, accepted.Moved = a.reply.Channel, a.reply.Key, a.reply.Used, a.reply.Moved
-	accepted.Dropped, accepted.Drain = a.reply.Dropped, a.reply.Drain
-	return accepted, nil
+	failure := a.fail(err, sent.Op, now, report.Duration-a.reply.Withheld)
+	f, _ := upstream.FailureOf(failure)
+	report.Err, report.Sent, report.Refused, report.Status = failure, f.Sent, f.Refused, f.Status
+	return failure
 }
 
 // rejected is the error for which an answer was not accepted. One that the vendor put into a
@@ -213,13 +164,13 @@ func (a *attempt) accept(now time.Time, took time.Duration) {
 // fail ends an attempt of which err is the outcome. What that means for the
 // channel is reported before the slot is released, so that no waiting call goes
 // where none should.
-func (a *attempt) fail(err error, call *upstream.Call, now time.Time, took time.Duration) *fault.Error {
+func (a *attempt) fail(err error, op upstream.Op, now time.Time, took time.Duration) *fault.Error {
 	e := a.explain(err)
 	a.closed.Store(true)
 	a.finish(nil)
 	a.stats.abandoned(took)
 	if late := a.timedOut(); (late == nil || !late.readerSlow) && a.parent.Err() == nil {
-		a.verdict = judge(call.Op, e, a.key.model != everyModel)
+		a.verdict = judge(op, e, a.key.model != everyModel)
 	}
 	if !a.test {
 		a.reportFailure(e, now)
@@ -277,20 +228,20 @@ func (a *attempt) release() {
 	}
 }
 
-// abandon gives back what an attempt held that ended in a panic.
+// abandon gives back what the attempt holds that its caller did not end. It says nothing of
+// the channel.
 func (a *attempt) abandon() {
 	if a.cancel != nil {
-		_ = a.Close() // does nothing where it has failed
-		return
+		_ = a.Close()
 	}
 	a.breaker.Release(a.token)
 	a.stats.abandoned(0)
 	a.release()
 }
 
-// finish ends the answer; cut is the channel's failure that did. [upstream.Call.Accept]
-// may read an answer to its end and still use the context. What the attempt holds is
-// given back last: here if the answer was accepted before, else once that is decided.
+// finish ends the answer; cut is the channel's failure that did. Whoever judges an answer may
+// read it to its end and still use the context. What the attempt holds is given back last:
+// here if the answer was accepted before, else once that is decided.
 func (a *attempt) finish(cut *fault.Error) {
 	a.mu.Lock()
 	first, accepted := !a.ended, a.accepted

@@ -121,16 +121,15 @@ func TestATimeOutOfAnUnreadAnswerIsNoFailure(t *testing.T) {
 			c := every("1", slow(0, 0, time.Hour), 1)
 			c.Timeout = router.Timeouts{Idle: time.Hour, Total: time.Minute}
 			r := newRouter(t, router.Options{}, c)
-			asks := call(t, hello)
-			asks.Accept = func(ctx context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+			asks := asking{Router: r, read: func(ctx context.Context, reply *upstream.Reply) error {
 				_, err := reply.Body.Read(make([]byte, 1))
 				if err == nil && reads {
 					_, err = reply.Body.Read(make([]byte, 1))
 				}
 				<-ctx.Done()
-				return nil, errors.Join(err, ctx.Err())
-			}
-			_, err := r.Do(t.Context(), asks)
+				return errors.Join(err, ctx.Err())
+			}}
+			_, err := asks.Do(t.Context(), call(t, hello))
 			if now := r.Channels()[0]; !fault.Is(err, fault.RequestTimeout) || now.Failures != failures || now.InFlight != 0 {
 				t.Errorf("reads %v: %v, %+v", reads, err, now)
 			}
@@ -141,13 +140,12 @@ func TestATimeOutOfAnUnreadAnswerIsNoFailure(t *testing.T) {
 func TestWithheldTimeDoesNotCountAsLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRouter(t, router.Options{}, every("1", slow(time.Second, 0), 1))
-		asks := call(t, hello)
-		asks.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+		asks := asking{Router: r, read: func(_ context.Context, reply *upstream.Reply) error {
 			time.Sleep(time.Minute)
 			reply.Withheld = time.Minute
-			return reply, nil
-		}
-		reply, err := r.Do(t.Context(), asks)
+			return nil
+		}}
+		reply, err := asks.Do(t.Context(), call(t, hello))
 		if err != nil {
 			t.Fatal(err)
 		}

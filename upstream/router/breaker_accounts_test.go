@@ -214,9 +214,8 @@ func TestAnAccountThatFailsAloneDoesNotSpendTheExtraAttemptsOfOthers(t *testing.
 	}
 	attempts := 0
 	for range 50 {
-		c := of(t, "alice", "BAD")
-		c.Observe = watching(func(upstream.Attempt) { attempts++ })
-		_, _ = answer(t.Context(), r, c)
+		asks := asking{Router: r, ended: func(upstream.Attempt) { attempts++ }}
+		_, _ = answer(t.Context(), asks, of(t, "alice", "BAD"))
 	}
 	if attempts > 60 {
 		t.Errorf("50 requests of alice's, who fails everywhere, made %d attempts", attempts)

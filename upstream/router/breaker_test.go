@@ -51,7 +51,7 @@ func TestWhatCountsAgainstAChannel(t *testing.T) {
 		"a failure of the vendor":         {failed(500), upstream.ChatCompletion, 3},
 		"no connection":                   {unsent(), upstream.ChatCompletion, 3},
 		"a cut answer":                    {halfAnAnswer, upstream.ChatCompletion, 3},
-		"an answer that Accept refuses":   {"error frame", upstream.ChatCompletion, 3},
+		"an answer that is refused":       {"error frame", upstream.ChatCompletion, 3},
 		"a chat's 405":                    {failed(405), upstream.ChatCompletion, 3},
 		"no token counter, by a 405":      {failed(405), upstream.CountTokens, 6},
 		"no token counter, by a 501":      {failed(501), upstream.CountTokens, 6},
@@ -65,13 +65,13 @@ func TestWhatCountsAgainstAChannel(t *testing.T) {
 		for range 6 {
 			c := call(t, hello)
 			c.Op = row.op
-			c.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+			asks := asking{Router: r, read: func(_ context.Context, reply *upstream.Reply) error {
 				if row.says == "error frame" && reply.Channel == "first" {
-					return nil, failed(500)
+					return failed(500)
 				}
-				return reply, nil
-			}
-			_, _ = answer(t.Context(), r, c)
+				return nil
+			}}
+			_, _ = answer(t.Context(), asks, c)
 		}
 		now, counted, state := r.Channels()[0], int64(0), router.StateClosed
 		if row.asked == 3 {

@@ -25,9 +25,8 @@ func TestSeveralCandidatesAreNeverMadeOneInSilence(t *testing.T) {
 		v := plays("ok")
 		r := newRouter(t, router.Options{}, oneOnly(v))
 		var seen []upstream.Attempt
-		c := call(t, `{"model":"m","n":`+n+`}`)
-		c.Observe = watching(func(a upstream.Attempt) { seen = append(seen, a) })
-		text, err := answer(t.Context(), r, c)
+		asks := asking{Router: r, ended: func(a upstream.Attempt) { seen = append(seen, a) }}
+		text, err := answer(t.Context(), asks, call(t, `{"model":"m","n":`+n+`}`))
 		if !refused {
 			if err != nil || text != "ok" || v.calls[0].Body.Has("n") {
 				t.Errorf("n %s: %q, %v", n, text, err)
@@ -89,7 +88,7 @@ func TestWhatChannelsDoWithFieldsCanBeAsked(t *testing.T) {
 		"a field that one of two drops": {"m", "gone", "true", "false"},
 		"any other field":               {"own", "other", "false", "false"},
 	} {
-		drops, passes := r.Drops(row.model, row.field), r.Passes(upstream.ChatCompletion, row.model, row.field, row.field, false)
+		drops, passes := r.Drops(row.model, row.field), r.Routes(upstream.ChatCompletion, row.model).Passes(row.field, row.field, false)
 		if fmt.Sprint(drops) != row.drops || fmt.Sprint(passes) != row.passes {
 			t.Errorf("%s: dropped %t, passed %t", name, drops, passes)
 		}
@@ -97,7 +96,7 @@ func TestWhatChannelsDoWithFieldsCanBeAsked(t *testing.T) {
 	var renamed []string
 	stop := errors.New("enough")
 	visit := func(from, to string) error { renamed = append(renamed, from+">"+to); return stop }
-	if err := r.EachRename(upstream.ChatCompletion, "m", visit); err != stop || !slices.Equal(renamed, []string{"a>b"}) {
+	if err := r.Routes(upstream.ChatCompletion, "m").EachRename(visit); err != stop || !slices.Equal(renamed, []string{"a>b"}) {
 		t.Errorf("%v, %v", renamed, err)
 	}
 }

@@ -93,11 +93,30 @@ func unsent() error { return (&upstream.Failure{Err: errors.New("no route to hos
 // lost is a connection that broke under the request.
 func lost() error { return (&upstream.Failure{Sent: true, Err: io.ErrUnexpectedEOF}).Fault() }
 
-// watching is an Observe that calls ended with each attempt.
-func watching(ended func(upstream.Attempt)) func(context.Context, upstream.Attempt) (context.Context, func(upstream.Attempt)) {
-	return func(ctx context.Context, _ upstream.Attempt) (context.Context, func(upstream.Attempt)) {
-		return ctx, ended
+// asking is a router whose replies read judges and whose attempts ended gets; each may be nil.
+type asking struct {
+	*router.Router
+	read  func(context.Context, *upstream.Reply) error
+	ended func(upstream.Attempt)
+}
+
+func (a asking) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+	tries := a.Begin(c)
+	defer tries.Close()
+	for tries.Next(ctx) {
+		reply, err := tries.Send(ctx)
+		if err == nil && a.read != nil {
+			err = a.read(tries.Context(), reply)
+		}
+		failed := tries.End(err)
+		if a.ended != nil {
+			a.ended(tries.Attempt())
+		}
+		if failed == nil {
+			return reply, nil
+		}
 	}
+	return &upstream.Reply{Attempts: tries.Attempts()}, tries.Err()
 }
 
 func every(name string, up upstream.Upstream, priority int) router.Channel {

@@ -99,13 +99,12 @@ func TestARefusalIsRecordedBeforeItsSlotIsReleased(t *testing.T) {
 					return reply, nil
 				})
 				r := newRouter(t, router.Options{}, narrow("c", v, 1, 0))
-				first := call(t, hello)
-				first.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+				first := asking{Router: r, read: func(_ context.Context, reply *upstream.Reply) error {
 					read(reply.Body)
 					time.Sleep(time.Millisecond)
-					return nil, later(429, 30*time.Second)
-				}
-				start(t.Context(), r, first)
+					return later(429, 30*time.Second)
+				}}
+				start(t.Context(), first, call(t, hello))
 				waits := start(t.Context(), r, call(t, hello))
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
@@ -129,9 +128,9 @@ func (a tenant) Close() error {
 }
 
 func TestASlotIsHeldUntilTheUpstreamsBodyIsClosed(t *testing.T) {
-	for name, accept := range map[string]func(context.Context, *upstream.Reply) (*upstream.Reply, error){
+	for name, read := range map[string]func(context.Context, *upstream.Reply) error{
 		"closed":  nil,
-		"refused": func(context.Context, *upstream.Reply) (*upstream.Reply, error) { return nil, failed(400) },
+		"refused": func(context.Context, *upstream.Reply) error { return failed(400) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -146,9 +145,9 @@ func TestASlotIsHeldUntilTheUpstreamsBodyIsClosed(t *testing.T) {
 				}), 1, 0))
 				for range 3 {
 					c := call(t, hello)
-					c.Accept, c.MaxWait = accept, 10*time.Second
+					c.MaxWait = 10 * time.Second
 					go func() {
-						if reply, err := r.Do(t.Context(), c); err == nil {
+						if reply, err := (asking{Router: r, read: read}).Do(t.Context(), c); err == nil {
 							_ = reply.Body.Close()
 						}
 					}()
@@ -162,37 +161,56 @@ func TestASlotIsHeldUntilTheUpstreamsBodyIsClosed(t *testing.T) {
 	}
 }
 
-func TestASlotIsReleasedWhereAnObserverPanics(t *testing.T) {
-	for name, spoil := range map[string]func(*upstream.Call){
-		"before": func(c *upstream.Call) {
-			c.Observe = func(context.Context, upstream.Attempt) (context.Context, func(upstream.Attempt)) { panic("a bug") }
+func TestASlotIsReleasedWhereTheCallerPanics(t *testing.T) {
+	for name, ask := range map[string]func(*router.Tries){
+		"before the channel is asked": func(*router.Tries) { panic("a bug") },
+		"with an error": func(tries *router.Tries) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, _ = tries.Send(ctx)
+			panic("a bug")
 		},
-		"after an answer": func(c *upstream.Call) { c.Observe = watching(func(upstream.Attempt) { panic("a bug") }) },
-		"after a refusal": func(c *upstream.Call) {
-			c.Accept = func(context.Context, *upstream.Reply) (*upstream.Reply, error) { return nil, failed(400) }
-			c.Observe = watching(func(upstream.Attempt) { panic("a bug") })
+		"with an answer": func(tries *router.Tries) {
+			_, _ = tries.Send(t.Context())
+			panic("a bug")
+		},
+		"with an answer that was read": func(tries *router.Tries) {
+			reply, _ := tries.Send(t.Context())
+			_, _ = io.ReadAll(reply.Body)
+			panic("a bug")
+		},
+		"after a refusal": func(tries *router.Tries) {
+			_, _ = tries.Send(t.Context())
+			_ = tries.End(failed(400))
+			panic("a bug")
 		},
 	} {
-		body := &closable{Reader: strings.NewReader("ok")}
-		r := newRouter(t, router.Options{}, narrow("c", upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-			return &upstream.Reply{Status: 200, Body: body}, nil
-		}), 1, 0))
-		c := call(t, hello)
-		spoil(c)
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: the panic is hidden", name)
+		t.Run(name, func(t *testing.T) {
+			body := &closable{Reader: strings.NewReader("ok")}
+			asked := false
+			r := newRouter(t, router.Options{}, narrow("c", upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+				if ctx.Err() != nil {
+					return nil, ctx.Err()
 				}
+				asked = true
+				return &upstream.Reply{Status: 200, Body: body}, nil
+			}), 1, 0))
+			func() {
+				defer func() { _ = recover() }()
+				tries := r.Begin(call(t, hello))
+				defer tries.Close()
+				if !tries.Next(t.Context()) {
+					t.Fatal(tries.Err())
+				}
+				ask(tries)
 			}()
-			_, _ = r.Do(t.Context(), c)
-		}()
-		if n := r.Channels()[0].InFlight; n != 0 || body.closed != (name != "before") {
-			t.Errorf("%s: %d calls are under way, the body is closed: %t", name, n, body.closed)
-		}
-		if got, err := answer(t.Context(), r, call(t, hello)); err != nil {
-			t.Errorf("%s: the next got %q, %v", name, got, err)
-		}
+			if n := r.Channels()[0].InFlight; n != 0 || body.closed != asked {
+				t.Errorf("%d calls are under way; the body of an answer (%t) is closed: %t", n, asked, body.closed)
+			}
+			if got, err := answer(t.Context(), r, call(t, hello)); err != nil {
+				t.Errorf("the next got %q, %v", got, err)
+			}
+		})
 	}
 }
 

@@ -137,16 +137,18 @@ func (r *Router) tryBegin(s *selection, c *candidate, now time.Time) *attempt {
 // begin begins an attempt that has the capacity which it needs; nil if the circuit
 // breaker keeps it away, unless it is forced.
 func (r *Router) begin(s *selection, c *candidate, now time.Time, forced bool) *attempt {
+	call := s.breakerCall(c.route)
 	var token breaker.Token
 	if !s.call.Test { // which says nothing of the channel
 		var ok bool
-		if token, ok = c.breaker.Acquire(now, s.breakerCall(c.route), forced); !ok {
+		if token, ok = c.breaker.Acquire(now, call, forced); !ok {
 			return nil
 		}
 	}
 	a := &attempt{
-		route: c.route, now: r.now, since: now, token: token, stats: c.stats, slow: c.slow, again: s.attempts > 0, test: s.call.Test,
+		route: c.route, now: r.now, since: now, token: token, stats: c.stats, slow: c.slow, test: s.call.Test,
 		moved: s.preferred != nil && s.preferred != c.channel, refusedKeys: s.refusedKeys,
+		report: [1]upstream.Attempt{{Channel: c.Name, Model: call.Scope.Model, Again: s.attempts > 0, Started: now}},
 	}
 	a.stats.begin(now)
 	a.requests.Add(1)

@@ -50,13 +50,12 @@ func TestAnErrorInA200CountsAgainstTheKeyAndShowsNone(t *testing.T) {
 				t.Fatal(err)
 			}
 			up := &ringed{keys: ring, retryAfter: 7 * time.Second}
-			c := call(t, `{"model":"m"}`)
-			c.Accept = func(context.Context, *upstream.Reply) (*upstream.Reply, error) {
+			asks := asking{Router: newRouter(t, router.Options{}, every("a", up, 0)), read: func(context.Context, *upstream.Reply) error {
 				e := upstream.FromStatus(test.status).Fault()
 				e.Message = "the key sk-first-key and the key sk-second-key"
-				return nil, e
-			}
-			_, err = newRouter(t, router.Options{}, every("a", up, 0)).Do(t.Context(), c)
+				return e
+			}}
+			_, err = asks.Do(t.Context(), call(t, `{"model":"m"}`))
 			var e *fault.Error
 			if !errors.As(err, &e) || strings.Contains(e.Message, "-key ") || strings.HasSuffix(e.Message, "-key") {
 				t.Errorf("%v", err)

@@ -183,16 +183,14 @@ func TestAnAttemptSaysWhatTheVendorMayBill(t *testing.T) {
 		"of no kind":      {io.EOF, upstream.Attempt{Sent: true}},
 		"not asked":       {upstream.NotSent(fault.Invalid("n", "No.")), upstream.Attempt{}},
 	} {
-		c := call(t, hello)
 		var got []upstream.Attempt
-		c.Observe = watching(func(a upstream.Attempt) { got = append(got, a) })
-		c.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+		asks := asking{router.Single(plays(row.says)), func(_ context.Context, reply *upstream.Reply) error {
 			if data, _ := io.ReadAll(reply.Body); string(data) == "error frame" {
-				return nil, failed(529)
+				return failed(529)
 			}
-			return reply, nil
-		}
-		reply, err := router.Single(plays(row.says)).Do(t.Context(), c)
+			return nil
+		}, func(a upstream.Attempt) { got = append(got, a) }}
+		reply, err := asks.Do(t.Context(), call(t, hello))
 		if len(got) == 0 || (got[0].Err == nil) != (err == nil) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 			continue
@@ -205,6 +203,18 @@ func TestAnAttemptSaysWhatTheVendorMayBill(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
+}
+
+// A wait after the last attempt would only delay the error.
+func TestNothingIsAwaitedAfterTheLastAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := plays(keyed(401), keyed(401), later(429, 500*time.Millisecond))
+		began := time.Now()
+		_, err := answer(t.Context(), router.Single(v), call(t, hello))
+		if took := time.Since(began); v.asked() != 3 || took != 0 || fault.From(err).HTTPStatus() != 429 {
+			t.Errorf("got %v after %d calls and %s, want a 429 after 3 calls and 0s", err, v.asked(), took)
+		}
+	})
 }
 
 // TestAThousandRequestsWithRandomFaults is the test of docs/reference/faults.md, row 7.

@@ -5,14 +5,12 @@ package router
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
@@ -34,8 +32,8 @@ type Options struct {
 }
 
 // Router is an Upstream over many channels. It alone retries (docs/reference/faults.md, row 7):
-// another channel after a failed connection, a 429, a 5xx or a refusal by
-// [upstream.Call.Accept], the same one only if it is the only one and nothing was
+// another channel after a failed connection, a 429, a 5xx or an answer that its reader
+// refuses ([Tries.End]), the same one only if it is the only one and nothing was
 // sent; at most twice per call, and for at most a fifth of all calls. A channel that
 // cannot say the request ([upstream.Failure.Unasked]) is passed over, which is no retry.
 // The Router holds no resources of its own, and is safe for concurrent use.
@@ -140,66 +138,6 @@ func (r *Router) Drops(model, field string) bool {
 	})
 }
 
-// Passes reports whether every channel that may answer op for a public id passes
-// the request field called name (Channel.Pass), or has its upstream never get it:
-// since the channel drops what the caller spelled so, or since translated says
-// that a translation into another dialect leaves it out, and the channel's
-// upstream needs one.
-func (r *Router) Passes(op upstream.Op, model, name, spelled string, translated bool) bool {
-	for _, rt := range r.table.routes(op, model) {
-		passes := rt.passesField(name)
-		never := slices.Contains(rt.Drop, spelled) || translated && !upstream.Supports(rt.Upstream, op, rt.model(model))
-		if !passes && !never {
-			return false
-		}
-	}
-	return true
-}
-
-// Renames reports whether every channel that may answer op for a public id gives a request
-// field another name (Channel.Rename).
-func (r *Router) Renames(op upstream.Op, model, field string) bool {
-	for _, rt := range r.table.routes(op, model) {
-		if rt.Rename[field] == "" {
-			return false
-		}
-	}
-	return true
-}
-
-// Only is the channel that answers every call of op for a public id, and the id of its one
-// key, empty if that is not known; false if a call may be answered by another one.
-func (r *Router) Only(op upstream.Op, model string) (channel, key string, ok bool) {
-	routes := r.table.routes(op, model)
-	if len(routes) != 1 {
-		return "", "", false
-	}
-	owner, known := upstream.As[interface{ OnlyKey() (string, bool) }](routes[0].Upstream)
-	if !known {
-		return routes[0].Name, "", true
-	}
-	key, ok = owner.OnlyKey()
-	return routes[0].Name, key, ok
-}
-
-// EachRename visits the request fields that some channel that may answer op for a
-// public id renames (Channel.Rename), until visit fails. It leaves out those that
-// the channel drops, and those whose new name it passes (Channel.Pass).
-func (r *Router) EachRename(op upstream.Op, model string, visit func(from, to string) error) error {
-	for _, rt := range r.table.routes(op, model) {
-		for _, from := range rt.renames {
-			to := rt.Rename[from]
-			if rt.passesField(to) || slices.Contains(rt.Drop, from) {
-				continue
-			}
-			if err := visit(from, to); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // Channels describes the channels in the order in which they were given.
 func (r *Router) Channels() []ChannelInfo {
 	now := r.now()
@@ -237,75 +175,6 @@ func (r *Router) channelNamed(name string) (*channel, error) {
 		names[i] = c.Name
 	}
 	return nil, fmt.Errorf("there is no channel %q; the channels are %q", name, names)
-}
-
-// Do answers the call by the first channel whose answer is accepted. The error
-// is that of the last attempt, or that no channel can say the request; the Reply has the
-// attempts beside it too. The body of an
-// answer must be closed; it ends with a *fault.Error where it is cut short or runs out
-// of time.
-func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r.budget.earn()
-	if !call.Test { // an operator's, which is no traffic
-		r.accounts.Observe(call.Account)
-	}
-	s := selection{call: *call, routes: r.routes(call), pinned: pinned(call), waitLeft: positive(call.MaxWait, defaultMaxWait)}
-	var err *fault.Error
-	var attempts []upstream.Attempt
-	for s.attempts < maxAttempts {
-		a, refusal := r.next(ctx, &s)
-		if refusal != nil {
-			if err == nil || s.left(ctx) { // who leaves the queue owes nothing for the attempts before
-				err = refusal
-			}
-			break
-		}
-		reply, failure := a.run(ctx, call)
-		if attempts == nil {
-			attempts = a.report[:] // most calls need one: without an allocation
-		} else {
-			attempts = append(attempts, a.report[0])
-		}
-		if failure == nil {
-			reply.Attempts = attempts
-			return reply, nil
-		}
-		if a.verdict.unasked {
-			s.passOver(a, failure, r.now())
-			continue
-		}
-		if err = failure; !r.prepareRetry(ctx, &s, a) {
-			if a.verdict.next != giveUp && s.left(ctx) {
-				err = clientLeft(ctx)
-			}
-			break
-		}
-	}
-	return &upstream.Reply{Attempts: attempts}, err
-}
-
-// pinned reports whether the call's channel is asked whatever its state is: by an operator
-// who tests it, and for what it has made already. A call that is there for other reasons,
-// such as the conversation that the channel keeps, has one channel and no other right.
-func pinned(call *upstream.Call) bool {
-	return call.Channel != "" && (call.Test || call.Op == upstream.PollVideo)
-}
-
-// routes are those that may answer the call. A channel that is named is asked also for
-// a model that it does not serve any more.
-func (r *Router) routes(call *upstream.Call) []route {
-	if call.Channel == "" {
-		return r.table.routes(call.Op, call.Model)
-	}
-	i := indexOf(r.channels, call.Channel)
-	if i < 0 || !upstream.Supports(r.channels[i].Upstream, call.Op, cmp.Or(r.channels[i].id(call.Model), call.Model)) {
-		return nil
-	}
-	key := routeKey{call.Op, call.Model}
-	if id := r.channels[i].ids[call.Model]; id == "" || id == everyModel {
-		key.model = everyModel
-	}
-	return []route{newRoute(r.channels[i], key, nil)}
 }
 
 // ResetHealth makes the open circuit breaker of a channel half-open, when an

@@ -219,25 +219,22 @@ func TestAnAnswerThatIsNotAcceptedIsAskedForElsewhere(t *testing.T) {
 		return &upstream.Reply{Status: 200, Body: bad}, nil
 	})
 	r := newRouter(t, router.Options{}, every("1", first, 1), every("2", plays("fine"), 2))
-	c := call(t, hello)
 	var asked []string
-	c.Accept = func(ctx context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+	var seen []upstream.Attempt
+	asks := asking{r, func(ctx context.Context, reply *upstream.Reply) error {
 		asked = append(asked, reply.Channel)
 		data, err := io.ReadAll(reply.Body)
 		if string(data) != "fine" || ctx.Err() != nil {
-			return nil, fault.New(fault.BadGateway, "error frame")
+			return fault.New(fault.BadGateway, "error frame")
 		}
-		return &upstream.Reply{Status: 200, Body: io.NopCloser(strings.NewReader("replayed"))}, err
-	}
-	var seen []upstream.Attempt
-	c.Observe = watching(func(a upstream.Attempt) { seen = append(seen, a) })
-	reply, err := r.Do(t.Context(), c)
+		return err
+	}, func(a upstream.Attempt) { seen = append(seen, a) }}
+	reply, err := asks.Do(t.Context(), call(t, hello))
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := io.ReadAll(reply.Body)
-	if string(data) != "replayed" || err != nil || reply.Channel != "2" || !bad.closed {
-		t.Errorf("%q, %v from %s; the refused answer closed: %v", data, err, reply.Channel, bad.closed)
+	if reply.Channel != "2" || !bad.closed {
+		t.Errorf("an answer of %s; the refused one is closed: %v", reply.Channel, bad.closed)
 	}
 	if diff := cmp.Diff([]string{"1", "2"}, asked); diff != "" {
 		t.Error(diff)
@@ -247,19 +244,14 @@ func TestAnAnswerThatIsNotAcceptedIsAskedForElsewhere(t *testing.T) {
 	}
 }
 
-func TestARouterInARouterGetsNeitherAcceptNorObserve(t *testing.T) {
+func TestAnAnswerOfARouterInARouterIsTheOutersOwn(t *testing.T) {
 	inner := newRouter(t, router.Options{}, every("inner", plays("ok"), 0))
-	r := newRouter(t, router.Options{}, every("outer", inner, 0))
-	c := call(t, hello)
-	accepted, observed := 0, 0
-	c.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
-		accepted++
-		return reply, nil
-	}
-	c.Observe = watching(func(upstream.Attempt) { observed++ })
-	reply, err := r.Do(t.Context(), c)
-	if err != nil || accepted != 1 || observed != 1 || reply.Channel != "outer" {
-		t.Errorf("%v, accepted %d, observed %d", err, accepted, observed)
+	read, ended := 0, 0
+	asks := asking{newRouter(t, router.Options{}, every("outer", inner, 0)),
+		func(context.Context, *upstream.Reply) error { read++; return nil }, func(upstream.Attempt) { ended++ }}
+	reply, err := asks.Do(t.Context(), call(t, hello))
+	if err != nil || read != 1 || ended != 1 || reply.Channel != "outer" || len(reply.Attempts) != 1 || reply.Attempts[0].Channel != "outer" {
+		t.Errorf("%v, read %d, ended %d", err, read, ended)
 	}
 }
 
@@ -271,10 +263,8 @@ func TestAnAttemptIsObservedWithItsTime(t *testing.T) {
 		return says(strings.NewReader("ok")), nil
 	})
 	r := newRouter(t, o, router.Channel{Name: "c", Upstream: v, Models: map[string]string{"m": "u"}})
-	c := call(t, hello)
 	var got upstream.Attempt
-	c.Observe = watching(func(a upstream.Attempt) { got = a })
-	if _, err := answer(t.Context(), r, c); err != nil {
+	if _, err := answer(t.Context(), asking{Router: r, ended: func(a upstream.Attempt) { got = a }}, call(t, hello)); err != nil {
 		t.Fatal(err)
 	}
 	want := upstream.Attempt{Channel: "c", Model: "u", Started: now.Add(-7 * time.Second), Duration: 7 * time.Second, Sent: true, Status: 200}
@@ -303,11 +293,6 @@ func TestAPanicIsAnErrorAndTheNextRequestWorks(t *testing.T) {
 		if got, err := answer(t.Context(), r, call(t, hello)); got != "ok" || err != nil {
 			t.Errorf("%s, then: %q, %v", name, got, err)
 		}
-	}
-	c := call(t, hello)
-	c.Accept = func(context.Context, *upstream.Reply) (*upstream.Reply, error) { panic("oh") }
-	if _, err := router.Single(plays("ok")).Do(t.Context(), c); code(err) != fault.InternalError {
-		t.Errorf("in Accept: %v", err)
 	}
 }
 

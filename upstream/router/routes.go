@@ -103,6 +103,82 @@ func (t routeTable) routes(op upstream.Op, model string) []route {
 	return slices.DeleteFunc(slices.Clone(wild), refuses)
 }
 
+// Routes are the channels that may answer one operation of a public model id, as they were
+// when the Router was asked for them. They are a value, and safe for concurrent use.
+type Routes struct {
+	router *Router
+	op     upstream.Op
+	model  string
+	routes []route // in order of priority
+}
+
+// Routes returns the channels that may answer op for a public id.
+func (r *Router) Routes(op upstream.Op, model string) Routes {
+	return Routes{r, op, model, r.table.routes(op, model)}
+}
+
+// Supported reports whether there are any.
+func (rs Routes) Supported() bool { return len(rs.routes) > 0 }
+
+// Passes reports whether every channel that may be asked passes the request field called
+// name (Channel.Pass), or has its upstream never get it: since the channel drops what the
+// caller spelled so, or since translated says that a translation into another dialect
+// leaves it out, and the channel's upstream needs one.
+func (rs Routes) Passes(name, spelled string, translated bool) bool {
+	for _, rt := range rs.routes {
+		passes := rt.passesField(name)
+		never := slices.Contains(rt.Drop, spelled) || translated && !upstream.Supports(rt.Upstream, rs.op, rt.model(rs.model))
+		if !passes && !never {
+			return false
+		}
+	}
+	return true
+}
+
+// Renames reports whether every channel that may be asked gives a request field another
+// name (Channel.Rename).
+func (rs Routes) Renames(field string) bool {
+	for _, rt := range rs.routes {
+		if rt.Rename[field] == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// Only is the channel that answers every call, and the id of its one key, empty if that is
+// not known; false if a call may be answered by another one.
+func (rs Routes) Only() (channel, key string, ok bool) {
+	if len(rs.routes) != 1 {
+		return "", "", false
+	}
+	only := rs.routes[0].channel
+	owner, known := upstream.As[interface{ OnlyKey() (string, bool) }](only.Upstream)
+	if !known {
+		return only.Name, "", true
+	}
+	key, ok = owner.OnlyKey()
+	return only.Name, key, ok
+}
+
+// EachRename visits the request fields that some channel that may be asked renames
+// (Channel.Rename), until visit fails. It leaves out those that the channel drops, and those
+// whose new name it passes (Channel.Pass).
+func (rs Routes) EachRename(visit func(from, to string) error) error {
+	for _, rt := range rs.routes {
+		for _, from := range rt.renames {
+			to := rt.Rename[from]
+			if rt.passesField(to) || slices.Contains(rt.Drop, from) {
+				continue
+			}
+			if err := visit(from, to); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // setServedModels sets what each channel serves: what it maps and what it discovered,
 // without the discovered ids that another channel maps or passes through.
 func setServedModels(channels []*channel) {

@@ -79,7 +79,7 @@ func (a *asked) now() ended {
 	return ended{}
 }
 
-func start(ctx context.Context, r *router.Router, c *upstream.Call) *asked {
+func start(ctx context.Context, r upstream.Upstream, c *upstream.Call) *asked {
 	a := new(asked)
 	began := time.Now()
 	go func() {
