@@ -129,6 +129,8 @@ func writeChannelModels(w io.Writer, answer *server.ChannelModels) error {
 			kind = anyKind
 		}
 		switch {
+		case isPattern(m):
+			state = "only models with a price are sold"
 		case m.Missing:
 			state += ", not on the last list"
 		case m.Since != nil:
@@ -143,6 +145,12 @@ func writeChannelModels(w io.Writer, answer *server.ChannelModels) error {
 	}
 	_, err := io.WriteString(w, "\n"+listReport(answer)+priceRows(answer.Data))
 	return err
+}
+
+// isPattern reports whether a row stands for all ids that a channel passes through, and none of
+// them is sold without a price of its own.
+func isPattern(m server.ChannelModel) bool {
+	return m.Upstream == "*" && m.State == string(config.Unpriced)
 }
 
 // listReport says how old the list is, and why.
@@ -166,7 +174,7 @@ func listReport(answer *server.ChannelModels) string {
 func priceRows(models []server.ChannelModel) string {
 	var b strings.Builder
 	for _, m := range models {
-		if m.State != string(config.Unpriced) {
+		if m.State != string(config.Unpriced) || isPattern(m) {
 			continue
 		}
 		if b.Len() == 0 {

@@ -250,7 +250,11 @@ func (p *Components) ChannelModels(channel string) []ChannelModel {
 	}
 	var models []ChannelModel
 	for _, public := range slices.Sorted(maps.Keys(c.Models)) {
-		models = append(models, ChannelModel{ID: public, Upstream: c.Models[public], Kind: p.Config.Kind(public), State: Served})
+		m := ChannelModel{ID: public, Upstream: c.Models[public], Kind: p.Config.Kind(public), State: Served}
+		if m.Upstream == everyModel && p.Config.Prepaid() {
+			m.State = Unpriced // a pattern has no price: only models with a price of their own are sold
+		}
+		models = append(models, m)
 	}
 	routed := make(map[string]bool)
 	for _, info := range p.Router.Channels() {

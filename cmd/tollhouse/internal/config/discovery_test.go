@@ -87,3 +87,19 @@ func TestTheNameOfAModelSaysWhatItIsFor(t *testing.T) {
 		}
 	}
 }
+
+// `tollhouse models` says of such an id that only models with a price are sold.
+func TestAPatternIsNotServedInPrepaid(t *testing.T) {
+	for billing, want := range map[string]ModelState{"count": Served, "prepaid": Unpriced} {
+		text := "billing: " + billing + "\nchannels: [{name: a, driver: sim, models: {'*': '*', m: m}}]\nprices: {m: {input: '1', output: '1'}}\n"
+		built, err := read(t, text).Build(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		models := built.ChannelModels("a")
+		if len(models) != 2 || models[0].State != want || models[1].State != Served {
+			t.Errorf("%s: %+v", billing, models)
+		}
+		built.Close()
+	}
+}
