@@ -117,54 +117,6 @@ type ListedModel struct {
 // ErrNoList is the error of an upstream that cannot say which models it has.
 var ErrNoList = errors.New("the driver cannot ask its vendor for a list of models")
 
-// Op is an operation of the public API.
-type Op string
-
-// The operations.
-const (
-	ChatCompletion Op = "chat"         // POST /v1/chat/completions
-	Messages       Op = "messages"     // POST /v1/messages
-	CountTokens    Op = "count_tokens" // POST /v1/messages/count_tokens
-	Responses      Op = "responses"    // POST /v1/responses
-	CountInput     Op = "input_tokens" // POST /v1/responses/input_tokens
-	GenerateImage  Op = "image"        // POST /v1/images/generations
-	EditImage      Op = "edit"         // POST /v1/images/edits
-	SubmitVideo    Op = "video"        // POST /v1/videos/generations
-	PollVideo      Op = "video_poll"   // what became of a submission: Call.TaskID
-	Embeddings     Op = "embeddings"   // POST /v1/embeddings
-	Speech         Op = "speech"       // POST /v1/audio/speech
-
-	// Rerank is POST /v1/rerank. Whatever dialect the caller speaks, a driver gets
-	//
-	//	{"model":…, "query":"…", "documents":["…"], "top_n":3, "return_documents":false, …}
-	//
-	// where documents are strings, none of them empty, and top_n is only there if the
-	// caller wants fewer results than there are documents. What the caller gave besides
-	// (max_tokens_per_doc, truncation and the like) follows as it came: a driver renames
-	// or drops it. It answers
-	//
-	//	{"id":"…", "model":"…", "results":[{"index":0, "relevance_score":0.5}],
-	//	 "meta":{"billed_units":{"search_units":1}}, "usage":{"total_tokens":12}}
-	//
-	// of which only results are needed: all documents, or top_n of them, in any order. The
-	// gateway sorts them, adds documents, and gives the caller the form of its dialect.
-	// Counts that are not there are not reported by the vendor, and are estimated.
-	Rerank Op = "rerank"
-)
-
-// The operations on a response that a vendor keeps, Call.TaskID, which only the channel that
-// made it is asked, by its name.
-const (
-	ShowResponse   Op = "response_show"   // GET /v1/responses/{id}
-	DeleteResponse Op = "response_delete" // DELETE /v1/responses/{id}
-	ListInput      Op = "response_input"  // GET /v1/responses/{id}/input_items, with Call.Query
-)
-
-// Ops returns every operation that a model serves, in the order of the API's documentation.
-func Ops() []Op {
-	return []Op{ChatCompletion, Messages, CountTokens, Responses, CountInput, GenerateImage, EditImage, SubmitVideo, PollVideo, Embeddings, Speech, Rerank}
-}
-
 // DriverOptions say where a vendor is and how it is reached; New of each package below
 // this one takes them. The zero value is the vendor's own address, without a key.
 type DriverOptions struct {

@@ -105,7 +105,7 @@ func judge(op upstream.Op, e *fault.Error, named bool) verdict {
 		v.next, v.health = giveUp, healthy
 	case !f.Sent && f.Status == 0:
 		v.next = sameChannel
-	case !f.Refused && !repeatable[op]:
+	case !f.Refused && !op.Repeatable():
 		v.next = giveUp
 	}
 	if op == upstream.PollVideo && v.next != nextKey {
@@ -115,13 +115,6 @@ func judge(op upstream.Op, e *fault.Error, named bool) verdict {
 		v.health = healthy // llama.cpp has only what it was started for, and any caller may ask for more
 	}
 	return v
-}
-
-// repeatable are the operations of which a failed attempt, even one that the
-// vendor may bill, is repeated on another channel.
-var repeatable = map[upstream.Op]bool{
-	upstream.ChatCompletion: true, upstream.Messages: true, upstream.CountTokens: true, upstream.Responses: true, upstream.CountInput: true,
-	upstream.Embeddings: true, upstream.Rerank: true,
 }
 
 // counts reports whether op counts the tokens of a text that is not made.

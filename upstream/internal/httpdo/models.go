@@ -232,13 +232,6 @@ func (e *modelEntry) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// vendorWords are what vendors call what a model is for.
-var vendorWords = map[string]upstream.Op{
-	"chat": upstream.ChatCompletion, "llm": upstream.ChatCompletion, "vlm": upstream.ChatCompletion, "generateContent": upstream.ChatCompletion,
-	"embedding": upstream.Embeddings, "embeddings": upstream.Embeddings, "embed": upstream.Embeddings, "embedContent": upstream.Embeddings,
-	"image": upstream.GenerateImage, "rerank": upstream.Rerank, "reranker": upstream.Rerank,
-}
-
 // model is the entry without what vendors put around an id.
 func (e *modelEntry) model() upstream.ListedModel {
 	id := strings.TrimPrefix(cmp.Or(e.id, e.name), "models/") // which Gemini puts before it
@@ -249,7 +242,7 @@ func (e *modelEntry) model() upstream.ListedModel {
 func (e *modelEntry) op() upstream.Op {
 	var found []upstream.Op
 	for _, word := range slices.Concat([]string{e.kind}, e.endpoints, e.methods) {
-		if op, known := vendorWords[word]; known && !slices.Contains(found, op) {
+		if op := upstream.OpCalled(word); op != "" && !slices.Contains(found, op) {
 			found = append(found, op)
 		}
 	}
