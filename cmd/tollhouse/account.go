@@ -62,7 +62,7 @@ func checkDecimal(name, text string) error {
 // repetition: a random one is printed with an error after which the credit may stand.
 func accountCredit(p *program) *command {
 	c := newCommand("account credit", "add money to an account", "NAME", amountOperand)
-	c.details = "A negative AMOUNT takes money back, after `--`. The same --reference again changes nothing, so that a command\nwhich failed can be repeated; without --reference, the error of a command that may have been done names the one to repeat it with."
+	c.details = "A negative AMOUNT takes money back; write it after `--`. A command with a --reference can be repeated safely: the\nsecond one changes nothing. Without --reference, the error of a command that may have succeeded says which reference\nto repeat it with."
 	c.examples = []string{
 		"tollhouse account credit acme 10.00 --reference invoice-117",
 		"tollhouse account credit --reference refund-3 -- acme -2.50",
@@ -146,15 +146,15 @@ func keyCreate(p *program) *command {
 		if err := cl.do(ctx, http.MethodPost, "/admin/v1/keys", k, &made); err != nil {
 			return err
 		}
-		return cl.say(made, "%s\n\nIts id is %s; its account is %s. The key is shown only now: the server keeps only its hash.\n", made.Key, made.ID, made.Account)
+		return cl.say(made, "%s\n\nIts id is %s; its account is %s. The key is shown only once: the server keeps only its hash.\n", made.Key, made.ID, made.Account)
 	}
 	return c
 }
 
 func keyList(p *program) *command {
-	c := newCommand("key list", "list the API keys; never the keys themselves")
+	c := newCommand("key list", "list API keys, without the keys themselves")
 	c.examples = []string{"tollhouse key list", "tollhouse key list --account acme --json"}
-	account := c.flags.String("account", "", "of one account only")
+	account := c.flags.String("account", "", "only of this account")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		return showList(ctx, cl, "/admin/v1/keys", url.Values{"account": {*account}}, func(k adminapi.Key) string { return k.ID }, keyTable)
@@ -195,7 +195,7 @@ func keyChange(p *program, verb, about, method, path, done string) *command {
 }
 
 func keyDisable(p *program) *command {
-	return keyChange(p, "disable", "refuse an API key until it is enabled", http.MethodPost, "/disable", "disabled")
+	return keyChange(p, "disable", "disable an API key until it is enabled again", http.MethodPost, "/disable", "disabled")
 }
 
 func keyEnable(p *program) *command {
@@ -209,8 +209,8 @@ func keyDelete(p *program) *command {
 // webhookSecret is `webhook secret`. Without --rotate too it makes a secret for an account
 // that has none.
 func webhookSecret(p *program) *command {
-	c := newCommand("webhook secret", "show the secret that signs an account's webhooks, making one if there is none")
-	c.details = "After --rotate the previous secret signs too for 24 hours, in which the receivers can be given the new one."
+	c := newCommand("webhook secret", "show the secret that signs an account's webhooks; create it if there is none")
+	c.details = "After --rotate, the previous secret also signs for 24 hours, so that receivers can switch to the new one."
 	c.examples = []string{
 		"tollhouse webhook secret --account acme",
 		"tollhouse webhook secret --account acme --rotate --json",
@@ -242,9 +242,9 @@ func webhookSecret(p *program) *command {
 // webhookList is `webhook list`. Deliveries have no pages: the newest are what an operator
 // looks for.
 func webhookList(p *program) *command {
-	c := newCommand("webhook list", "list the webhooks of videos that have ended, the newest first")
+	c := newCommand("webhook list", "list the webhooks of finished videos, newest first")
 	c.examples = []string{"tollhouse webhook list", "tollhouse webhook list --account acme --limit 10 --json"}
-	account := c.flags.String("account", "", "only those of one account")
+	account := c.flags.String("account", "", "only of this account")
 	limit := c.flags.Uint16("limit", 100, "how many, at most 1000")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
@@ -269,7 +269,7 @@ func webhookTable(list adminapi.List[adminapi.Delivery]) *table {
 
 func webhookResend(p *program) *command {
 	c := newCommand("webhook resend", "send a webhook again, whatever its state", "ID")
-	c.details = "It keeps its id, by which a receiver recognizes one that it has already. It is retried for three days; while no\nserver runs, it is sent when one starts."
+	c.details = "The webhook keeps its id, so a receiver can recognize a duplicate. It is retried for three days. If no server is\nrunning, the next one sends it."
 	c.examples = []string{"tollhouse webhook resend evt_1KBG4T92JSZ3QXK7HWM5A2LTFD"}
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {

@@ -25,7 +25,7 @@ func serving(t *testing.T) *instance { return start(t, acme, "--config", file(t,
 func TestAKeyWorksFromItsCreationAndAsLongAsItIsEnabled(t *testing.T) {
 	i := serving(t)
 	var made struct{ ID, Key, Account, Name string }
-	if out := i.good("key", "create", "--account", "acme"); !regexp.MustCompile(`^sk-\w+\n\nIts id is key_\w+; its account is acme\. The key is shown only now: the server keeps only its hash\.\n$`).MatchString(out) {
+	if out := i.good("key", "create", "--account", "acme"); !regexp.MustCompile(`^sk-\w+\n\nIts id is key_\w+; its account is acme\. The key is shown only once: the server keeps only its hash\.\n$`).MatchString(out) {
 		t.Errorf("a new key is printed as\n%s", out)
 	}
 	out := i.good("key", "create", "--account", "acme", "--name", "ci", "--json")
@@ -169,7 +169,7 @@ func TestAFileThatIsNotThereIsCalledByWhatNamedIt(t *testing.T) {
 		{environment{"TOLLHOUSE_CONFIG": "nope.yaml"}, []string{"admin", "token"}, "TOLLHOUSE_CONFIG"},
 	} {
 		r := tollhouse(t, c.env, c.args...)
-		if want := ": there is no file nope.yaml, which " + c.by + " names: mend the name, or `tollhouse init --config nope.yaml` makes it\n"; r.code != exitFailed || !strings.HasSuffix(r.stderr, want) {
+		if want := ": there is no file nope.yaml, which " + c.by + " names: correct the name, or create the file with `tollhouse init --config nope.yaml`\n"; r.code != exitFailed || !strings.HasSuffix(r.stderr, want) {
 			t.Errorf("%v: %d %q, want %q", c.args, r.code, r.stderr, want)
 		}
 	}

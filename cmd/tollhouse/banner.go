@@ -67,7 +67,7 @@ func adminRow(l *listeners, s *settings, demo bool) string {
 	}
 	stays := ""
 	if demo {
-		stays = ", a file that stays"
+		stays = ", a file that the demo leaves behind"
 	}
 	return "http://" + dialable(l.admin.Addr().String()) + "  (its token is in " + filepath.Join(s.data, tokenFile) + stays + ")"
 }
@@ -75,7 +75,7 @@ func adminRow(l *listeners, s *settings, demo bool) string {
 // storeRow is the store without secrets, and what a store in memory loses.
 func storeRow(s *storage) string {
 	if s.db == nil {
-		return "in memory: accounts, keys made at run time and balances end with this process"
+		return "in memory: accounts, keys made at run time and balances are lost when this process ends"
 	}
 	return s.name
 }
@@ -123,13 +123,13 @@ func writeFirstKey(b *strings.Builder, src *source, serves *config.Components, b
 	} else {
 		fmt.Fprintf(b, "\nThe account is %s. ", src.firstAccount)
 	}
-	fmt.Fprintf(b, "Its API key, shown only now:\n\n  %s\n\nPaste this:\n\n", key)
+	fmt.Fprintf(b, "Its API key, shown only once:\n\n  %s\n\nPaste this:\n\n", key)
 	writeCurl(b, base, path, body, key)
 	where := "balance"
 	if !src.config.Prepaid() {
 		where = "usage"
 	}
-	b.WriteString("\nThen see the " + where + ". What one call cost is at /v1/receipts/ID, where ID is the X-Request-Id of its answer:\n\n")
+	b.WriteString("\nThen see the " + where + ". What one call cost is at /v1/receipts/ID; ID is the X-Request-Id of its answer:\n\n")
 	fmt.Fprintf(b, "  curl %s/v1/%s -H \"Authorization: Bearer %s\"\n", base, where, key)
 }
 
@@ -224,7 +224,7 @@ func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settin
 		w = append(w, "commands reach the server at "+owner+", which runs with the data directory "+s.data+" too: give them"+adminFlag+" for this one, or start it with another --data")
 	}
 	if !src.config.Prepaid() && !src.demo && src.file == "" { // a file says so itself
-		w = append(w, "money is off: every key can be used without bound, and the vendors charge you")
+		w = append(w, "no money moves: keys have no spending limit, and the vendors charge you")
 	}
 	keys, err := a.storage.keys.Page(ctx, "", "", 1)
 	if err != nil {
@@ -244,17 +244,17 @@ func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settin
 		w = append(w, "the admin token travels in plain HTTP on "+l.admin.Addr().String()+": keep --admin on 127.0.0.1")
 	}
 	if src.config.Webhooks.AllowPrivate && !src.demo {
-		w = append(w, "webhooks.allow_private lets every key make this server post to the network behind it: for development only")
+		w = append(w, "webhooks.allow_private lets every key make this server send requests into its private network: use it for development only")
 	}
 	if !src.demo && a.mp3.Ready() != nil && speaks(src.config) {
 		w = append(w, withoutMP3)
 	}
 	if slices.Contains(src.config.CORS, "*") {
-		w = append(w, `cors: ["*"] lets every web page call with a key that it has: name the pages' origins where you know them`)
+		w = append(w, `cors: ["*"] lets every web page call with a key that it has: list the pages' origins if you know them`)
 	}
 	for _, s := range a.components.Load().Sources() {
 		if status := refusedKey(a.lists.Of(s).Err); status != 0 {
-			w = append(w, fmt.Sprintf("the vendor of channel %s refuses its key (status %d), so that calls through it will fail: %s", s.Channel, status, replaceKey(src, s.Channel)))
+			w = append(w, fmt.Sprintf("the vendor of channel %s refuses its key (status %d), so calls through it fail: %s", s.Channel, status, replaceKey(src, s.Channel)))
 		}
 	}
 	w = append(w, a.storage.exposed...)
@@ -267,7 +267,7 @@ func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settin
 }
 
 // withoutMP3 is the warning of a machine that cannot encode MP3.
-const withoutMP3 = "speech in MP3, the default, is refused where the vendor gives WAV only: install the program lame (apt-get install lame)"
+const withoutMP3 = "speech in MP3, the default, fails if the vendor only makes WAV: install the program lame (apt-get install lame)"
 
 // speaks reports whether a model of speech is served.
 func speaks(c *config.Config) bool {
@@ -277,7 +277,7 @@ func speaks(c *config.Config) bool {
 // noKeys is the warning that there are no keys, with the commands that make one.
 func (a *app) noKeys(accounts []billing.Balance, s *settings, adminFlag string) string {
 	if s.admin == adminOff && !a.storage.shared() {
-		return "there are no API keys, and the admin API is off: write accounts with keys into the config file"
+		return "there are no API keys, and the admin API is off: add accounts with keys to the configuration file"
 	}
 	text, where := "there are no API keys yet: ", dataFlag(s)
 	if a.file != "" {

@@ -37,10 +37,10 @@ func newChannelCommand(p *program, c *command) *adminCommand {
 func channelList(p *program) *command {
 	c := newCommand("channel list", "list channels and their health")
 	c.details = "STATE is\n" +
-		"  ready    it gets calls\n" +
-		"  resting  after failures or at its vendor's wish; until UNTIL it is asked only where no other channel can serve\n" +
-		"  probing  after a rest: few calls at a time\n" +
-		"  paused   by `tollhouse channel pause`: no new calls\n" +
+		"  ready    takes calls\n" +
+		"  resting  has failed, or its vendor asked for a pause; until UNTIL it is called only if no other channel can serve\n" +
+		"  probing  is being tested after a rest: takes a few calls at a time\n" +
+		"  paused   by `tollhouse channel pause`: takes no new calls\n" +
 		"`tollhouse channel models NAME` lists all models of a channel."
 	c.examples = []string{"tollhouse channel list", "tollhouse channel list --json"}
 	cl := newChannelCommand(p, c)
@@ -102,8 +102,8 @@ func listText(c *adminapi.Channel) string {
 func milliseconds(n int64) string { return strconv.FormatInt(n, 10) + " ms" }
 
 func channelModels(p *program) *command {
-	c := newCommand("channel models", "list the models of a channel, and what keeps some from being served", "NAME")
-	c.details = "For a channel that discovers its models it says when the vendor's list came, and which models have no price yet,\nwith the rows to fill in and put under prices."
+	c := newCommand("channel models", "list a channel's models, and why some are not served", "NAME")
+	c.details = "For a channel that discovers models, it also shows when the vendor's list came and which models lack a price, with\nthe rows to fill in under prices."
 	c.examples = []string{"tollhouse channel models main", "tollhouse channel models main --json"}
 	cl := newChannelCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
@@ -165,7 +165,7 @@ func listReport(answer *server.ChannelModels) string {
 		fmt.Fprintf(&b, " The last request for one, at %s, failed: %s", timeText(answer.Tried), answer.Error)
 	}
 	if answer.Invalid > 0 {
-		fmt.Fprintf(&b, " Left out, since no request could name them: %d.", answer.Invalid)
+		fmt.Fprintf(&b, " Left out because no request could name them: %d.", answer.Invalid)
 	}
 	return b.String() + "\n"
 }
@@ -178,7 +178,7 @@ func priceRows(models []server.ChannelModel) string {
 			continue
 		}
 		if b.Len() == 0 {
-			b.WriteString("\nTo serve the unpriced ones, fill in and put these under prices:\n\nprices:\n")
+			b.WriteString("\nTo serve the unpriced models, fill in these rows and put them under prices:\n\nprices:\n")
 		}
 		b.WriteString(priceRow(m.ID, m.Kind, m.Price))
 	}
@@ -211,7 +211,7 @@ func channelPath(name, verb string) string {
 
 func channelPause(p *program) *command {
 	return channelChange(p, "pause", "send no new calls to a channel",
-		"Running calls go on, and the channel's videos are still polled. The pause outlasts a reload of the configuration\nand ends with the server.")
+		"Running calls continue, and the channel's videos are still polled. A pause survives a reload of the configuration,\nbut not a restart of the server.")
 }
 
 func channelResume(p *program) *command {
@@ -222,7 +222,7 @@ func channelResume(p *program) *command {
 // error.
 func channelTest(p *program) *command {
 	c := newCommand("channel test", "make one small call through a channel, paused or not", "NAME")
-	c.details = "It requests a token of a chat model in each form that the vendor speaks (chat, messages, responses), or the vector\nof one word; no account pays for it. A picture or speech costs money: name the model with --model, and add --yes.\nIf the channel fails, the exit code is 1."
+	c.details = "It asks for one token of a chat model in each API format that the vendor has (chat, messages, responses), or for the\nvector of one word. No account pays for it. Images and speech cost money: choose the model with --model, and add\n--yes. The exit code is 1 if the channel fails."
 	c.examples = []string{"tollhouse channel test main", "tollhouse channel test main --model delta-k3 --json"}
 	var in server.ChannelTest
 	c.flags.StringVar(&in.Model, "model", "", "the public id of the model to call; default: the cheapest chat or embedding model")

@@ -65,7 +65,7 @@ func ensureToken(dir string) (secret.String, error) {
 
 // adminToken is `admin token`, for programs that call the admin API themselves.
 func adminToken(p *program) *command {
-	c := newCommand("admin token", "print the token of the admin API, making one if there is none")
+	c := newCommand("admin token", "print the token of the admin API; create it if there is none")
 	c.examples = []string{
 		"tollhouse admin token",
 		`curl -H "Authorization: Bearer $(tollhouse admin token)" http://127.0.0.1:8081/admin/v1/accounts`,
@@ -98,7 +98,7 @@ func writeAddress(dir, address string) error {
 }
 
 // writeFile writes a file that only its owner can read, in one step: nobody reads half of
-// it. Without replace a file that is there is an [fs.ErrExist].
+// it. Without replace an existing file is an [fs.ErrExist].
 func writeFile(name, text string, replace bool) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+"-*") // mode 0600
 	if err != nil {

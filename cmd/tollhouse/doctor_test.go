@@ -86,7 +86,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"nothing, of the clock", channel(good.url, ""), key, nil, "clock", "ok: the system clock is within"},
 		{"a mistake in the file", "billing: cuont\n", nil, nil, "configuration", "problem: FILE:1:10: billing: it must be one of prepaid, count"},
 		{"a variable that is not set", channel(good.url, ""), nil, nil, "configuration", "problem: FILE:2:"},
-		{"no file", "", nil, []string{"--config", "/nonexistent/t.yaml"}, "configuration", "`tollhouse init --config /nonexistent/t.yaml` makes it"},
+		{"no file", "", nil, []string{"--config", "/nonexistent/t.yaml"}, "configuration", "or create the file with `tollhouse init --config /nonexistent/t.yaml`"},
 		{"neither file nor variable", "", nil, nil, "configuration", "problem: there is nothing to serve"},
 		{"a variable", "", environment{"OPENAI_API_KEY": "sk-0123456789", "OPENAI_BASE_URL": good.url}, nil, "variables", "ok: used: OPENAI_API_KEY"},
 		{"a variable that the file does not use", channel(good.url, ""), with("GROQ_API_KEY", "gsk_0123456789"), nil, "variables", "warning: set, but no channel of the file uses them: GROQ_API_KEY"},

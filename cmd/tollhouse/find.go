@@ -138,7 +138,7 @@ func fileHere(name string) (at config.Locations, found bool, err error) {
 		return config.Locations{}, true, err
 	}
 	if err != nil {
-		return config.Locations{}, true, fmt.Errorf("%s in this directory is not used without being named: %w; name it with --config %s if it is the right one", name, err, name)
+		return config.Locations{}, true, fmt.Errorf("%s in this directory is not used unless --config names it: %w; use --config %s if it is the right one", name, err, name)
 	}
 	return at, true, nil
 }
@@ -152,7 +152,7 @@ func trustFile(name string, info fs.FileInfo, user int) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return errors.New("it is a link, or no file")
+		return errors.New("it is a link, or not a regular file")
 	case ownedByNeither(info, user):
 		return errors.New("it belongs to another user")
 	case ownedByNeither(of, user):
@@ -184,11 +184,11 @@ func readLocationsHere(name string) (config.Locations, error) {
 	at, err := config.ReadLocations(name, data, func(name string) (string, bool) { variable = name; return "", true })
 	switch {
 	case variable != "":
-		return at, fmt.Errorf("where its server and its store are depends on the variable %s", variable)
+		return at, fmt.Errorf("the location of its server or store depends on the variable %s", variable)
 	case err != nil:
 		return at, err
 	case at.Admin != adminOff && !isLoopback(dialable(cmp.Or(at.Admin, defaultAdmin))):
-		return at, errors.New("its admin is no loopback address such as " + defaultAdmin)
+		return at, errors.New("its admin address is not a loopback address such as " + defaultAdmin)
 	case at.Store != "" && at.Store != config.Memory && !strings.HasPrefix(at.Store, config.SQLite):
 		return at, errors.New("its store is a database server")
 	}
@@ -220,10 +220,10 @@ func (p *program) connect(ctx context.Context, at *adminTarget, readOnly bool) (
 		return client, absent
 	}
 	if at.store == config.Memory {
-		return nil, fmt.Errorf("%w; a store in memory is in its server only", absent)
+		return nil, fmt.Errorf("%w; a store in memory exists only in its server", absent)
 	}
 	if path, missing := at.missingFile(); missing && readOnly {
-		return nil, fmt.Errorf("there is no database at %s yet (`tollhouse serve` or `tollhouse account create` makes one), and %w", path, absent)
+		return nil, fmt.Errorf("there is no database at %s yet (`tollhouse serve` or `tollhouse account create` creates it), and %w", path, absent)
 	}
 	return p.openStoreDirectly(ctx, at, absent)
 }
@@ -343,7 +343,7 @@ func tokenError(data string, err error) error {
 func (p *program) openStoreDirectly(ctx context.Context, at *adminTarget, absent error) (*adminClient, error) {
 	s, err := p.openStored(ctx, at)
 	if errors.Is(err, sqlite.ErrLocked) {
-		return nil, fmt.Errorf("a server has %s open, but cannot be asked, as with `--admin off` or another --data: restart it with an admin address, or stop it and repeat the command; %w", storeName(at.store), absent)
+		return nil, fmt.Errorf("a server has %s open but cannot be reached, as with `--admin off` or another --data: restart it with an admin address, or stop it and repeat the command; %w", storeName(at.store), absent)
 	}
 	if err != nil {
 		return nil, err

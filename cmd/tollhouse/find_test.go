@@ -71,7 +71,7 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 		},
 		{
 			name: "without an admin API", files: map[string]string{"other.yaml": sim}, serve: []string{"--config", "other.yaml", "--data", "tollhouse-data", "--admin", "off"},
-			want: "cannot be asked, as with `--admin off` or another --data: restart it with an admin address, or stop it", failure: true,
+			want: "cannot be reached, as with `--admin off` or another --data: restart it with an admin address, or stop it", failure: true,
 		},
 		{
 			name: "a demo without an admin API", serve: []string{"--demo", "--data", "tollhouse-data", "--admin", "off"},
@@ -79,7 +79,7 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 		},
 		{
 			name: "a store in memory, and no server", files: map[string]string{defaultFile: sim + "store: 'memory:'\n"},
-			want: "a store in memory is in its server only", failure: true, here: true,
+			want: "a store in memory exists only in its server", failure: true, here: true,
 		},
 		{
 			name: "nothing here, as for a server in a container", args: []string{"channel", "list"},
@@ -154,9 +154,9 @@ func TestAFileThatNobodyNamedSendsTheTokenNowhere(t *testing.T) {
 		{"a directory that all can write", "admin: " + address, 0o600, 0o777, 0, "others can write to its directory (mode 0777)"},
 		{"a sticky directory", "admin: " + address, 0o600, 0o777 | fs.ModeSticky, 0, "others can write to its directory (mode 0777)"},
 		{"a file of another user", "admin: " + address, 0o644, 0o700, 54321, "it belongs to another user"},
-		{"the address of another machine", "admin: evil.example:8081", 0o600, 0o700, 0, "its admin is no loopback address"},
-		{"an IP address of another machine", "admin: 192.0.2.1:8081", 0o600, 0o700, 0, "its admin is no loopback address"},
-		{"a name that begins as a loopback address", "admin: 127.0.0.1.evil.example:8081", 0o600, 0o700, 0, "its admin is no loopback address"},
+		{"the address of another machine", "admin: evil.example:8081", 0o600, 0o700, 0, "its admin address is not a loopback address"},
+		{"an IP address of another machine", "admin: 192.0.2.1:8081", 0o600, 0o700, 0, "its admin address is not a loopback address"},
+		{"a name that begins as a loopback address", "admin: 127.0.0.1.evil.example:8081", 0o600, 0o700, 0, "its admin address is not a loopback address"},
 		{"a secret in the name of a machine", "admin: ${VENDOR_KEY}.invalid:80", 0o600, 0o700, 0, "depends on the variable VENDOR_KEY"},
 		{"a secret in the name of a directory", "data: ./${VENDOR_KEY}", 0o600, 0o700, 0, "depends on the variable VENDOR_KEY"},
 		{"a secret in the address of a store", "store: 'postgres://u:${VENDOR_KEY}@evil.example/d'", 0o600, 0o700, 0, "depends on the variable VENDOR_KEY"},
@@ -186,7 +186,7 @@ func TestAFileThatNobodyNamedSendsTheTokenNowhere(t *testing.T) {
 			env := environment{"VENDOR_KEY": "sk-of-the-vendor"}
 			for _, args := range [][]string{{"account", "list"}, {"account", "create", "a"}, {"admin", "token"}, {"doctor", "--listen", "127.0.0.1:0"}} {
 				r := tollhouse(t, env, args...)
-				if r.code != exitFailed || !strings.Contains(r.stdout+r.stderr, c.want) || !strings.Contains(r.stdout+r.stderr, "name it with --config tollhouse.yaml") || strings.Contains(r.stdout+r.stderr, "sk-of-the-vendor") {
+				if r.code != exitFailed || !strings.Contains(r.stdout+r.stderr, c.want) || !strings.Contains(r.stdout+r.stderr, "use --config tollhouse.yaml") || strings.Contains(r.stdout+r.stderr, "sk-of-the-vendor") {
 					t.Errorf("%q: %d: %q %q, want %q", args, r.code, r.stdout, r.stderr, c.want)
 				}
 			}

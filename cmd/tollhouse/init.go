@@ -24,14 +24,14 @@ const defaultFile = "tollhouse.yaml"
 
 func initCommand(p *program) *command {
 	c := newCommand("init", "write a configuration file from the vendors' variables")
-	c.details = "It has a channel for each vendor whose variable is set, as serve has without a file; `tollhouse serve --help`\n" +
-		"lists the variables. The file names them and holds no vendor's key. Without any, its one channel is simulated.\n" +
-		"It makes an account with a key, which it prints once: the file holds its hash. Everything else stands in comments\n" +
-		"with its default."
+	c.details = "The file has a channel for each vendor whose variable is set; `tollhouse serve --help` lists the variables. It\n" +
+		"names the variables and holds no vendor's key. If none is set, its one channel is simulated. init also makes an\n" +
+		"account with a key, prints the key once, and writes only its hash into the file. Every other setting is a comment\n" +
+		"that shows the default."
 	c.examples = []string{"tollhouse init", "OPENAI_API_KEY=... tollhouse init --config gateway.yaml"}
 	var file string
 	c.flags.StringVar(&file, "config", "", "the file to write; default "+defaultFile)
-	force := c.flags.Bool("force", false, "replace a file that is there")
+	force := c.flags.Bool("force", false, "replace an existing file")
 	c.bindEnv("config")
 	c.run = func(context.Context, []string) error { return p.writeConfig(cmp.Or(file, defaultFile), *force) }
 	return c
@@ -59,7 +59,7 @@ func (p *program) writeConfig(file string, force bool) error {
 	// A variable may hold what no file may, such as a key with spaces.
 	read, err := config.Read(file, []byte(text), p.env)
 	if err != nil {
-		return fmt.Errorf("nothing was written, since the file would be refused: mend the variable (%w)", err)
+		return fmt.Errorf("nothing was written, because the file would be refused: correct the variable (%w)", err)
 	}
 	components, err := read.Build(nil)
 	if err != nil {
@@ -67,7 +67,7 @@ func (p *program) writeConfig(file string, force bool) error {
 	}
 	defer components.Close()
 	if err = writeFile(file, text, force); errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is there already: name another file with --config, or replace it with --force", file)
+		return fmt.Errorf("%s exists already: name another file with --config, or replace it with --force", file)
 	} else if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (p *program) writeConfig(file string, force bool) error {
 	}
 	flag := " --config " + shellQuoted(file)
 	path, body := firstCall(components)
-	fmt.Fprintf(&b, "\nThe API key of the account %s, shown only now:\n\n  %s\n\nNext:\n\n", defaultAccount, token.Reveal())
+	fmt.Fprintf(&b, "\nThe API key of the account %s, shown only once:\n\n  %s\n\nNext:\n\n", defaultAccount, token.Reveal())
 	fmt.Fprintf(&b, "  tollhouse doctor%s\n  tollhouse serve%s\n\n", flag, flag)
 	writeCurl(&b, "http://"+cmp.Or(read.Listen, defaultListen), path, body, token.Reveal())
 	_, err = fmt.Fprint(p.stdout, b.String())

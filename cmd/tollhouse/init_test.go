@@ -139,7 +139,7 @@ func TestInitReplacesAFileOnlyWithForceAndWritesNoneThatIsRefused(t *testing.T) 
 		}
 		return string(data)
 	}
-	if r := tollhouse(t, nil, "init", "--config", path); r.code != exitFailed || !strings.Contains(r.stderr, "is there already") || !strings.Contains(r.stderr, "--force") || read() != "mine: true\n" {
+	if r := tollhouse(t, nil, "init", "--config", path); r.code != exitFailed || !strings.Contains(r.stderr, "exists already") || !strings.Contains(r.stderr, "--force") || read() != "mine: true\n" {
 		t.Errorf("%d %q, and the file is\n%s", r.code, r.stderr, read())
 	}
 	for name, c := range map[string]struct {

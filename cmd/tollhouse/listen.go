@@ -361,7 +361,7 @@ func (l *connLimiter) warn() {
 	if now.Sub(l.warnedAt) < time.Second {
 		return
 	}
-	l.logger.Warn("too many connections: those that wait are closed, then new ones", "open", l.all.open, "most", l.all.most, "closed", l.closed)
+	l.logger.Warn("too many connections: closing idle ones, then new ones", "open", l.all.open, "most", l.all.most, "closed", l.closed)
 	l.warnedAt, l.closed = now, 0
 }
 

@@ -363,7 +363,7 @@ func overview(all []*command) string {
 		"  tollhouse serve --demo                       # simulated; prints a key and a curl to paste\n" +
 		"  OPENAI_API_KEY=... tollhouse serve           # usage is counted, no money moves\n" +
 		"  tollhouse init                               # writes tollhouse.yaml from the variables that are set\n" +
-		"  tollhouse serve --config tollhouse.yaml      # the real thing\n\nCommands:\n")
+		"  tollhouse serve --config tollhouse.yaml      # vendors, prices and keys of the file\n\nCommands:\n")
 	for _, c := range all {
 		b.WriteString(c.line())
 	}
@@ -430,7 +430,7 @@ func (s *settings) chooseSource(f *pflag.FlagSet) error {
 
 // addConfigFlag adds the flag to a command that takes the file of this directory without it.
 func addConfigFlag(f *pflag.FlagSet, to *string) {
-	f.StringVar(to, "config", "", "the configuration file; default "+defaultFile+" in this directory, if it is there")
+	f.StringVar(to, "config", "", "the configuration file; default "+defaultFile+" in this directory, if it exists")
 }
 
 // addAdminFlags adds --admin, of which about says what it is to the command, and --data.

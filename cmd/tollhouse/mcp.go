@@ -39,11 +39,11 @@ func (a *app) withMCP(api http.Handler) http.Handler {
 // mcpCommand is `mcp`. Its key comes by the environment alone: the arguments of a process
 // can be read by other users of the machine.
 func mcpCommand(p *program) *command {
-	c := newCommand("mcp", "serve the tools to one agent, over standard input and output")
-	c.details = "An agent's program starts it: standard output carries the protocol only, and logs go to standard error.\n" +
-		"It is a gateway of its own with the same configuration as serve; with --url it forwards to a running server.\n" +
-		"Calls belong to the key in TOLLHOUSE_KEY. Without one, the demo and vendors' keys in the environment serve\n" +
-		"the user who started it, on an account of this machine."
+	c := newCommand("mcp", "serve tools to one agent over standard input and output")
+	c.details = "The agent's program starts this command: standard output carries only the protocol, and logs go to standard\n" +
+		"error. It runs its own gateway, configured like serve; with --url it forwards to a running server. Calls are\n" +
+		"made with the key in TOLLHOUSE_KEY. Without a key, the demo and vendors' keys in the environment serve the\n" +
+		"user who started it, on a local account."
 	c.examples = []string{
 		"tollhouse mcp --demo",
 		"OPENAI_API_KEY=... tollhouse mcp",
@@ -56,7 +56,7 @@ func mcpCommand(p *program) *command {
 	f.StringVar(&s.data, "data", "", "the data directory; default "+defaultData)
 	c.bindEnv("config", "demo", "data", "log-level", "log-format")
 	var at string
-	f.StringVar(&at, "url", "", "the address of a server that runs, instead of a gateway in this process")
+	f.StringVar(&at, "url", "", "the address of a running server to forward to, instead of a gateway in this process")
 	c.run = func(ctx context.Context, _ []string) error {
 		key, _ := config.Env(p.env).Trimmed()("TOLLHOUSE_KEY")
 		ctx, stop := p.withSignals(ctx)

@@ -40,7 +40,7 @@ func (a *app) followConfig(ctx context.Context, hangUps <-chan struct{}, ticks <
 			return
 		case <-hangUps:
 			if a.file == "" {
-				a.logger.Warn("there is no config file to reload")
+				a.logger.Warn("there is no configuration file to reload")
 				continue
 			}
 			_ = a.reload(ctx) // it logs its error
@@ -69,11 +69,11 @@ func (a *app) reload(ctx context.Context) error {
 		err = a.activate(ctx, next)
 	}
 	if err != nil && a.lifetime.Err() != nil {
-		a.logger.Warn("a reload was given up, since the server ends")
+		a.logger.Warn("reload cancelled: the server is shutting down")
 		return errShuttingDown
 	}
 	if err != nil {
-		a.logger.Error("the new configuration is refused, the old one stays in force", "error", err)
+		a.logger.Error("the new configuration was refused; the old one stays in force", "error", err)
 		return &fault.Error{Code: fault.InvalidRequest, Message: "The configuration is refused, the old one stays in force: " + err.Error()}
 	}
 	a.logger.Info("configuration reloaded", "file", a.file, "channels", len(next.Config.Channels), "keys", len(next.Keys))
@@ -161,7 +161,7 @@ func (a *app) warnOfCredits(old, now *config.Config) {
 	}
 	for _, account := range now.Accounts {
 		if before, ok := credits[account.Name]; ok && before != account.Credit {
-			a.logger.Warn("credit in the file is an opening credit: use `tollhouse account credit` for an account that exists", "account", account.Name)
+			a.logger.Warn("credit in the file is only an opening credit: use `tollhouse account credit` for an existing account", "account", account.Name)
 		}
 	}
 }
@@ -301,7 +301,7 @@ func (a *app) useLists() {
 		err = a.gateway.Reload(a.gatewayOptions(next))
 	}
 	if err != nil {
-		a.logger.Error("the models that were discovered cannot be served, the old ones stay in force", "error", err)
+		a.logger.Error("serving the discovered models failed; the old ones stay in force", "error", err)
 		return
 	}
 	a.components.Store(next)

@@ -136,7 +136,7 @@ func TestAReloadKeepsBalancesAndKeysMadeAtRunTime(t *testing.T) {
 	i.good("account", "credit", "acme", "5.00")
 	write(t, name, strings.Replace(simConfig("old-model"), "25.00", "99.00", 1)+"  - {name: beta, credit: \"1.00\"}\n")
 	i.signals <- syscall.SIGHUP
-	i.stderr.Await("credit in the file is an opening credit")
+	i.stderr.Await("credit in the file is only an opening credit")
 	if status, body := i.ask(http.MethodGet, "/v1/balance", made, ""); status != 200 || !strings.Contains(body, `"posted":"30.00"`) {
 		t.Errorf("the balance is %d %s", status, body)
 	}
@@ -311,7 +311,7 @@ func TestAServerEndsAtOnceThoughAReloadIsSlow(t *testing.T) {
 					t.Errorf("it took %s", took)
 				}
 				synctest.Wait()
-				if log := a.log.String(); !strings.Contains(log, "given up, since the server ends") || strings.Contains(log, "refused") {
+				if log := a.log.String(); !strings.Contains(log, "reload cancelled: the server is shutting down") || strings.Contains(log, "refused") {
 					t.Errorf("the log says\n%s", log)
 				}
 				if err := a.reload(t.Context()); !fault.Is(err, fault.ServiceUnavailable) {

@@ -19,8 +19,8 @@ func serveCommand(p *program) *command {
 	c := newCommand("serve", "serve the API")
 	c.details = "Without --demo or --config, vendors are taken from these environment variables:\n" +
 		"  " + strings.Join(presetVariables(), "\n  ") + "\n" +
-		"Each vendor's address can be another one, by ..._BASE_URL; docs/reference/vendors.md has the table.\n" +
-		"The first signal lets running calls end; a second one cancels them."
+		"Set ..._BASE_URL to reach a vendor at another address; docs/reference/vendors.md lists these variables.\n" +
+		"The first signal lets running calls finish; a second one cancels them."
 	c.examples = []string{
 		"tollhouse serve --demo",
 		"OPENAI_API_KEY=... tollhouse serve",
@@ -32,7 +32,7 @@ func serveCommand(p *program) *command {
 	f.StringVar(&s.listen, "listen", "", "the API's address; default "+defaultListen)
 	addAdminFlags(f, "the admin API's address, or off", &s.admin, &s.data)
 	s.drain = 30 * time.Second
-	f.Var(durationValue{&s.drain}, "drain", "how long running calls may go on after a signal")
+	f.Var(durationValue{&s.drain}, "drain", "how long running calls may continue after a signal")
 	c.bindEnv("config", "demo", "listen", "admin", "data", "log-level", "log-format", "drain")
 	c.run = func(ctx context.Context, _ []string) error {
 		if err := s.chooseSource(f); err != nil {
@@ -132,7 +132,7 @@ func (a *app) recordLater() {
 
 func (a *app) writeRecord(address string) {
 	if err := writeAddress(a.data, address); err != nil {
-		a.logger.Warn("the admin address is not recorded in the data directory: commands may need --admin", "address", address, "error", err)
+		a.logger.Warn("recording the admin address in the data directory failed: commands may need --admin", "address", address, "error", err)
 	}
 }
 
@@ -190,7 +190,7 @@ func (a *app) drain(l *listeners, signals <-chan os.Signal, timeout time.Duratio
 	err := a.gateway.Shutdown(ctx)
 	late()
 	if err != nil {
-		a.logger.Warn("running calls were cut short; what they delivered is settled")
+		a.logger.Warn("running calls were cancelled; what they delivered is settled")
 	}
 	l.stop()
 	cancel()

@@ -76,7 +76,7 @@ func TestAVendorsKeyInTheEnvironmentIsEnough(t *testing.T) {
 		"OPENAI_API_KEY": "sk-open", "OPENAI_BASE_URL": openai.url + "/v1",
 	})
 	banner := i.stdout.String()
-	for _, want := range []string{"count (usage is recorded", "money is off", "moonshot (openai): 1 model"} {
+	for _, want := range []string{"count (usage is recorded", "no money moves: keys have no spending limit", "moonshot (openai): 1 model"} {
 		if !strings.Contains(banner, want) {
 			t.Errorf("the banner lacks %q:\n%s", want, banner)
 		}
@@ -120,7 +120,7 @@ func TestTheBannerWarnsOfWhatIsUnsafe(t *testing.T) {
 	}
 	refusing := newFakeVendor(t, 401, `{"error":{"message":"no","code":"invalid_api_key"}}`)
 	i = start(t, environment{"OPENAI_API_KEY": "sk-wrong-0123456789", "OPENAI_BASE_URL": refusing.url})
-	const want = "Warning: the vendor of channel openai refuses its key (status 401), so that calls through it will fail: set OPENAI_API_KEY to a valid one."
+	const want = "Warning: the vendor of channel openai refuses its key (status 401), so calls through it fail: set OPENAI_API_KEY to a valid one."
 	if !strings.Contains(i.stdout.String(), want) || strings.Contains(i.stdout.String(), "sk-wrong") {
 		t.Errorf("a key that is refused:\n%s", i.stdout)
 	}
@@ -296,8 +296,8 @@ func (r *slowStream) ends(words int, cut bool) {
 	if line := r.stderr.Await(`msg=request .*stream=true .*charge=(\S+)`); line == nil || line[1] != fmt.Sprintf("0.%06d", words) {
 		r.t.Errorf("the stream of %d words was not settled:\n%s", words, r.stderr)
 	}
-	if strings.Contains(r.stderr.String(), "cut short") != cut {
-		r.t.Errorf("calls were cut short: %t, and the log says\n%s", cut, r.stderr)
+	if strings.Contains(r.stderr.String(), "were cancelled") != cut {
+		r.t.Errorf("calls were cancelled: %t, and the log says\n%s", cut, r.stderr)
 	}
 	books := tollhouse(r.t, acme, "account", "show", "acme", "--config", r.file, "--data", r.data, "--admin", adminOff)
 	posted := fmt.Sprintf("24.%06d", 1_000_000-words)
@@ -361,7 +361,7 @@ func TestAStreamThatOutlastsTheDrainIsSettled(t *testing.T) {
 func TestAHangUpDoesNotEndTheServer(t *testing.T) {
 	i := start(t, nil, "--demo")
 	i.signals <- syscall.SIGHUP
-	if i.stderr.Await("there is no config file to reload") == nil {
+	if i.stderr.Await("there is no configuration file to reload") == nil {
 		t.Fatalf("the server ended:\n%s", i.stderr)
 	}
 	if code := i.stop(); code != exitOK || i.stderr.Await("shutting down.* drain=30s") == nil {

@@ -71,15 +71,15 @@ func (p *program) source(s *settings) (*source, error) {
 	}
 	switch empty, here := len(src.config.Channels) == 0, exists(defaultFile); {
 	case here && empty:
-		return nil, errors.New("there is nothing to serve: " + defaultFile + " is in this directory, and is not used unless it is named, as in `tollhouse serve --config " + defaultFile + "`")
+		return nil, errors.New("there is nothing to serve: " + defaultFile + " is in this directory, but serve needs --config: `tollhouse serve --config " + defaultFile + "`")
 	case here:
-		src.notes = append(src.notes, defaultFile+" is in this directory and is not used: name it, as in `tollhouse serve --config "+defaultFile+"`")
+		src.notes = append(src.notes, defaultFile+" is in this directory but not used: start with `tollhouse serve --config "+defaultFile+"` to use it")
 	case empty:
 		why := ""
 		if len(src.notes) > 0 {
 			why = " (" + src.notes[0] + ")"
 		}
-		return nil, errors.New("there is nothing to serve" + why + ": try `tollhouse serve --demo`, or set a vendor's variable such as OPENAI_API_KEY (`tollhouse serve --help` lists them all), or write a file with `tollhouse init` and name it with --config")
+		return nil, errors.New("there is nothing to serve" + why + ": try `tollhouse serve --demo`, or set a vendor's variable such as OPENAI_API_KEY (`tollhouse serve --help` lists them all), or write a file with `tollhouse init` and serve it with --config")
 	}
 	return src, nil
 }
@@ -99,7 +99,7 @@ func (p *program) fileError(name string, err error) error {
 	if value, _ := p.env(envVar("config")); value == name {
 		by = envVar("config")
 	}
-	return fmt.Errorf("there is no file %s, which %s names: mend the name, or `tollhouse init --config %s` makes it", name, by, shellQuoted(name))
+	return fmt.Errorf("there is no file %s, which %s names: correct the name, or create the file with `tollhouse init --config %s`", name, by, shellQuoted(name))
 }
 
 // fileNotes are warnings about settings of a file that have less effect than it seems.
@@ -111,12 +111,12 @@ func fileNotes(c *config.Config) []string {
 			notes = append(notes, warning)
 		}
 		if ch.LacksKeys() {
-			notes = append(notes, "channel "+ch.Name+" has no keys, and "+ch.Address()+" refuses calls without one: add `keys: [{env: NAME}]` with the variable that holds it, or the base_url of a server of your own")
+			notes = append(notes, "channel "+ch.Name+" has no keys, and "+ch.Address()+" refuses calls without one: add `keys: [{env: NAME}]` with the variable that holds the key, or the base_url of your own server")
 		}
 	}
 	for i := range c.Models {
 		if id := c.Models[i].ID; !c.MayServe(id) {
-			notes = append(notes, "no channel serves "+id+", which models describes: mend the name, or add the model to a channel")
+			notes = append(notes, "no channel serves "+id+", which models describes: correct the name, or add the model to a channel")
 		}
 	}
 	ids, channels := c.WithoutCacheWrite()
@@ -126,7 +126,7 @@ func fileNotes(c *config.Config) []string {
 	if c.Prepaid() {
 		for _, name := range c.Wildcards() {
 			if sells := func(id string) bool { return c.Channel(name).Serves(id) }; !slices.ContainsFunc(slices.Collect(maps.Keys(c.Prices)), sells) {
-				notes = append(notes, "channel "+name+" sells nothing, since prepaid billing serves only models that have a price, and none that it passes through has one: add rows under prices")
+				notes = append(notes, "channel "+name+" sells nothing: prepaid billing serves only models that have a price, and none of the models it passes through has one. Add rows under prices")
 			}
 		}
 		ids, missing := c.NotSoldForChat()

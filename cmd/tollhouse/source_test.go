@@ -90,7 +90,7 @@ func TestAFileThatLiesHereAndIsNotNamedIsToldOf(t *testing.T) {
 			t.Errorf("doctor says %s", got)
 		}
 	}
-	if i := start(t, set); !strings.Contains(i.stdout.String(), "Warning: tollhouse.yaml is in this directory and is not used") {
+	if i := start(t, set); !strings.Contains(i.stdout.String(), "Warning: tollhouse.yaml is in this directory but not used") {
 		t.Errorf("the banner says\n%s", i.stdout)
 	}
 }
@@ -323,7 +323,7 @@ func TestTheDemosCommandsWorkAsPrinted(t *testing.T) {
 	banner := i.stdout.String()
 	for _, want := range []string{
 		"every answer is simulated, and nothing leaves this process", "  Store     in memory: accounts, ",
-		"Then see the balance. What one call cost is at /v1/receipts/ID, where ID is the X-Request-Id of its answer:",
+		"Then see the balance. What one call cost is at /v1/receipts/ID; ID is the X-Request-Id of its answer:",
 	} {
 		if !strings.Contains(banner, want) {
 			t.Errorf("the banner lacks %q:\n%s", want, banner)
@@ -352,7 +352,7 @@ func TestTheDemosCommandsWorkAsPrinted(t *testing.T) {
 	if status != 200 || !strings.Contains(body, `"reason":"complete"`) {
 		t.Errorf("the receipt is %d %s", status, body)
 	}
-	named := regexp.MustCompile(`its token is in (.*), a file that stays\)\n`).FindStringSubmatch(i.stdout.String())
+	named := regexp.MustCompile(`its token is in (.*), a file that the demo leaves behind\)\n`).FindStringSubmatch(i.stdout.String())
 	if named == nil {
 		t.Fatalf("the banner does not say where the admin token is:\n%s", i.stdout)
 	}

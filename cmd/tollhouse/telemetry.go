@@ -87,7 +87,7 @@ func (t *telemetry) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	if err := t.export.Shutdown(ctx); err != nil {
-		t.logger.Warn("the last telemetry was not sent", "error", err)
+		t.logger.Warn("sending the last telemetry failed", "error", err)
 	}
 }
 

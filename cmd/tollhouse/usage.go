@@ -56,9 +56,9 @@ type period struct {
 }
 
 func newPeriod(p *program, c *command) *period {
-	r := &period{p: p, account: c.flags.String("account", "", "of one account only")}
-	c.flags.StringVar(&r.since, "since", "", "from when on, such as 24h or 30d back, 2026-10-01 or 2026-10-01T12:00:00Z; default everything")
-	c.flags.StringVar(&r.until, "until", "", "until when, written as --since, and not including it; default now")
+	r := &period{p: p, account: c.flags.String("account", "", "only of this account")}
+	c.flags.StringVar(&r.since, "since", "", "start of the period: 24h or 30d back from now, or a time such as 2026-10-01 or 2026-10-01T12:00:00Z; default everything")
+	c.flags.StringVar(&r.until, "until", "", "end of the period, written like --since and not included; default now")
 	return r
 }
 
@@ -90,7 +90,7 @@ func (p *program) moment(text string) (time.Time, error) {
 }
 
 func usageCommand(p *program) *command {
-	c := newCommand("usage", "show what was used and charged")
+	c := newCommand("usage", "show usage and charges")
 	c.details = "Usage is summed by the hour of UTC: --since is rounded down to a whole hour, --until up."
 	c.examples = []string{"tollhouse usage", "tollhouse usage --account acme --since 24h --by key", "tollhouse usage --since 2026-10-01 --until 2026-11-01 --by account"}
 	of := newPeriod(p, c)
@@ -191,7 +191,7 @@ func requestTable(r adminapi.Request) *table {
 
 func wasteCommand(p *program) *command {
 	c := newCommand("waste", "show what failed attempts may have cost you")
-	c.details = "A customer never pays for a failed attempt. BILLABLE are those that the vendor may bill all the same:\n" +
+	c.details = "A customer never pays for a failed attempt. BILLABLE counts those that the vendor may bill anyway, because\n" +
 		"it got the request and did not refuse it. WASTE is the least that they cost, at your own prices."
 	c.examples = []string{"tollhouse waste", "tollhouse waste --account acme --since 24h"}
 	of := newPeriod(p, c)
@@ -217,9 +217,9 @@ func wasteTable(list adminapi.List[adminapi.Waste]) *table {
 // ledgerVerify is `ledger verify`. What does not balance is the error of the admin API.
 func ledgerVerify(p *program) *command {
 	c := newCommand("ledger verify", "check that every entry of the ledger balances")
-	c.details = "With --archive the files in DIR are compared with what the store knows of the files that `archive` wrote."
+	c.details = "With --archive, the files in DIR are also compared with the store's record of what `tollhouse archive` wrote."
 	c.examples = []string{"tollhouse ledger verify", "tollhouse ledger verify --archive /backup/receipts"}
-	dir := c.flags.String("archive", "", "the directory `DIR` of the files of `archive`, to be compared too")
+	dir := c.flags.String("archive", "", "also compare the archive files in the directory `DIR`")
 	cl := newAdminCommand(p, c)
 	cl.noLimit = true // it reads the whole ledger
 	c.run = func(ctx context.Context, _ []string) error {
@@ -289,10 +289,10 @@ type archivedFile struct {
 
 func archiveCommand(p *program) *command {
 	c := newCommand("archive", "move old receipts out of the store into files")
-	c.details = "The receipts that were settled before DATE go into DIR, which has to be there, as compressed JSON\n" +
-		"lines, a file for each day of UTC. A file is on the disk and was read back before its receipts are\n" +
-		"deleted. Sums of usage stay. It opens the store itself: with Postgres while servers run, with SQLite\n" +
-		"while none does. One that was interrupted is repeated with the same DIR."
+	c.details = "Receipts settled before DATE are moved to DIR, which must exist, as compressed JSON lines, one file for each\n" +
+		"UTC day. Receipts are deleted only after their file was written to disk and read back. Totals of usage stay.\n" +
+		"archive opens the store itself: servers may run on Postgres meanwhile, but not on SQLite. If it is interrupted,\n" +
+		"repeat it with the same DIR."
 	c.examples = []string{"tollhouse archive --before 2026-10-01 --out /backup/receipts", "tollhouse archive --before 2026-10-01 --out . --config tollhouse.yaml"}
 	before := c.flags.String("before", "", "the first day whose receipts stay, a `DATE` such as 2026-10-01 (required)")
 	out := c.flags.String("out", "", "the directory `DIR` for the files (required)")

@@ -152,7 +152,7 @@ func TestCheckWarnsOfWhatIsGoodAndCannotBeMeant(t *testing.T) {
 		return "currency: USD\nchannels: [{name: main, driver: " + driver + ", keys: [sk-0123456789], models: {m: m}}]\nprices: {m: {" + price + "}}\naccounts: [{name: a, credit: '1'}]\n"
 	}
 	for _, c := range []struct{ name, text, want string }{ // no warning where want is empty
-		{"a model that no channel serves", local + "models: {mm: {kind: chat}}\n", "no channel serves mm, which models describes: mend the name, or add the model to a channel"},
+		{"a model that no channel serves", local + "models: {mm: {kind: chat}}\n", "no channel serves mm, which models describes: correct the name, or add the model to a channel"},
 		{"a model that is served", local + "models: {m: {kind: chat}}\n", ""},
 		{"a model that a vendor may list", strings.Replace(local, "models: {m: m}", "models: {discover: true}", 1) + "models: {mm: {kind: chat}}\n", ""},
 		{"a model that is passed through", strings.Replace(local, "m: m", "'*': '*'", 1) + "models: {mm: {kind: chat}}\n", ""},
@@ -160,7 +160,7 @@ func TestCheckWarnsOfWhatIsGoodAndCannotBeMeant(t *testing.T) {
 		{"a vendor by its address", "billing: count\nchannels: [{name: main, driver: anthropic, base_url: 'https://api.anthropic.com/', models: {m: m}}]\n", "channel main has no keys, and https://api.anthropic.com/ refuses"},
 		{"a vendor with keys", "billing: count\nchannels: [{name: main, driver: openai, keys: [sk-0123456789], models: {m: m}}]\n", ""},
 		{"a channel that sells what has a price", "channels: [{name: main, driver: openai, keys: [sk-0123456789], models: {'*': '*'}}]\nprices: {m: {input: '1', output: '2'}}\n", ""},
-		{"a channel that sells nothing", "channels: [{name: main, driver: anthropic, keys: [sk-0123456789], models: {'*': '*'}, begins: [claude-]}, {name: b, driver: sim, models: {m: m}}]\nprices: {m: {input: '1', output: '2'}}\n", "channel main sells nothing, since prepaid billing serves only models that have a price"},
+		{"a channel that sells nothing", "channels: [{name: main, driver: anthropic, keys: [sk-0123456789], models: {'*': '*'}, begins: [claude-]}, {name: b, driver: sim, models: {m: m}}]\nprices: {m: {input: '1', output: '2'}}\n", "channel main sells nothing: prepaid billing serves only models that have a price"},
 		{"the address of an endpoint", strings.Replace(local, ":9'", ":9/v1/chat/completions'", 1), "channel main: the gateway adds /chat/completions to the base_url by itself: write http://127.0.0.1:9/v1."},
 		{"with a slash behind it", strings.Replace(local, ":9'", ":9/v1/embeddings/'", 1), "adds /embeddings to the base_url by itself: write http://127.0.0.1:9/v1."},
 		{"of messages", "billing: count\nchannels: [{name: main, driver: anthropic, keys: [k], base_url: 'https://vendor.example/claude/v1/messages', models: {m: m}}]\n", "adds /v1/messages to the base_url by itself: write https://vendor.example/claude."},
