@@ -17,11 +17,6 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/operation/all"
 	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
-	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
-	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
-	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
-	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
-	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
@@ -244,37 +239,15 @@ func (k Kind) PriceUnits() []billing.Unit {
 	return units
 }
 
-// builtin are the models of all capabilities' tables.
+// builtin are the models of all endpoints' tables.
 func builtin() map[string]*Model {
 	models := make(map[string]*Model)
-	for _, f := range chatop.Families() {
-		for _, m := range f.Models {
-			models[m.ID] = &Model{ID: m.ID, Kind: KindChat, MaxOutput: m.MaxOutput}
+	for _, s := range all.Specs() {
+		if s.Models == nil {
+			continue
 		}
-	}
-	for _, f := range imagesop.Families {
-		for _, m := range f.Models {
-			models[m.ID] = &Model{ID: m.ID, Kind: KindImage}
-		}
-	}
-	for _, f := range embeddingsop.Families {
-		for _, id := range f.Models {
-			models[id] = &Model{ID: id, Kind: KindEmbeddings, Batch: f.Batch, Dimensions: f.Dimensions}
-		}
-	}
-	for _, row := range videoop.Models() {
-		for _, id := range row.IDs {
-			models[id] = &Model{ID: id, Kind: KindVideo}
-		}
-	}
-	for _, f := range speechop.Families {
-		for _, id := range f.Models {
-			models[id] = &Model{ID: id, Kind: KindSpeech, Batch: f.Limit, Voices: f.Voices}
-		}
-	}
-	for _, f := range rerankop.Families {
-		for _, id := range f.Models {
-			models[id] = &Model{ID: id, Kind: KindRerank, Batch: f.Batch}
+		for id, f := range s.Models() {
+			models[id] = &Model{ID: id, Kind: Kind(s.Kinds[0]), MaxOutput: f.MaxOutput, Batch: f.Batch, Dimensions: f.Dimensions, Voices: f.Voices}
 		}
 	}
 	return models

@@ -11,7 +11,10 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/internal/operation"
+	"github.com/tollhouse-ai/gateway/internal/operation/all"
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // printBanner prints what is served and where, the first key if there is to be
@@ -150,43 +153,47 @@ const (
 	listedChat          // on a vendor's list, which may have models of any kind
 	unlikelyChat        // the same, and its name speaks against chats
 	passedChat          // the preset's example, which its channel passes through
-	embeddingsModel
-	rerankModel
-	videoModel
-	noModel
+	firstOther          // from here on a model of each endpoint, in the order of their list
+	noModel      = -1
 )
-
-// firstCalls are the calls of those models; %s stands for the model.
-var firstCalls = [noModel]struct{ path, body string }{
-	embeddingsModel: {"/v1/embeddings", `{"model":"%s","input":"Hello!"}`},
-	rerankModel:     {"/v1/rerank", `{"model":"%s","query":"Hello!","documents":["Goodbye.","Hello."]}`},
-	videoModel:      {"/v1/videos/generations", `{"model":"%s","prompt":"A lighthouse at dusk."}`},
-}
 
 // firstCall is a request to begin with: for the best model of those that are served, or
 // for the list of models where none of them has an example.
 func firstCall(c *config.Components) (path, body string) {
-	var models [noModel + 1]string
+	models := make([]string, firstOther+len(all.Specs()))
 	for i := range c.Config.Channels {
 		ch := &c.Config.Channels[i]
 		for _, id := range c.ModelsOf(ch.Name) {
 			rank := firstCallRank(c, ch, id)
+			if rank == noModel {
+				continue
+			}
 			if strings.HasSuffix(id, "*") {
 				id = exampleOf(ch)
 			}
 			models[rank] = cmp.Or(models[rank], id)
 		}
 	}
-	for rank, model := range models[:noModel] {
-		switch {
-		case model == "":
-		case rank <= passedChat:
-			return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, model)
-		default:
-			return firstCalls[rank].path, fmt.Sprintf(firstCalls[rank].body, model)
+	for rank, model := range models {
+		if model == "" {
+			continue
 		}
+		endpoint := all.Find(upstream.ChatCompletion)
+		if rank >= firstOther {
+			endpoint = all.Specs()[rank-firstOther]
+		}
+		return endpoint.Path, `{"model":"` + model + `",` + endpoint.Example + `}`
 	}
 	return "/v1/models", ""
+}
+
+// otherRank is the rank of a kind of models that make no text.
+func otherRank(kind gateway.Kind) int {
+	i := slices.IndexFunc(all.Specs(), func(s *operation.Spec) bool { return s.Example != "" && slices.Contains(s.Kinds, string(kind)) })
+	if i < 0 {
+		return noModel
+	}
+	return firstOther + i
 }
 
 // firstCallRank says what a channel's model is to a first call.
@@ -200,14 +207,8 @@ func firstCallRank(c *config.Components, ch *config.Channel, id string) int {
 		return knownChat
 	case shellQuoted(id) != id: // a vendor may have named it to be pasted
 		return noModel
-	case kind == gateway.KindEmbeddings:
-		return embeddingsModel
-	case kind == gateway.KindRerank:
-		return rerankModel
-	case kind == gateway.KindVideo:
-		return videoModel
 	case kind != gateway.KindChat && kind != gateway.KindMessages && kind != "":
-		return noModel
+		return otherRank(kind)
 	case !listed:
 		return mappedChat
 	case noChat:

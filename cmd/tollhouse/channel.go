@@ -19,7 +19,8 @@ import (
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
-	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
+	"github.com/tollhouse-ai/gateway/internal/operation"
+	"github.com/tollhouse-ai/gateway/internal/operation/all"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -307,44 +308,14 @@ const (
 	costlyProbeTimeout = 3 * time.Minute
 )
 
-// channelProbe is one operation that a channel can be tested with.
-type channelProbe struct {
-	op    upstream.Op
-	kinds []gateway.Kind // of the models that op is for
-	costs bool           // more than next to nothing
-	body  string         // of the request, without the model
-}
-
-// textKinds are the kinds of models that make texts.
-var textKinds = []gateway.Kind{gateway.KindChat, gateway.KindMessages}
-
-// channelProbes are in the order in which they are preferred. Edits and videos are
-// not among them: they need a picture, and minutes. OpenAI takes no fewer than 16 tokens
-// for responses.
-var channelProbes = []channelProbe{
-	{upstream.ChatCompletion, textKinds, false, `"max_tokens":1,"messages":[{"role":"user","content":"Hi"}]`},
-	{upstream.Messages, textKinds, false, `"max_tokens":1,"messages":[{"role":"user","content":"Hi"}]`},
-	{upstream.Responses, textKinds, false, `"max_output_tokens":16,"store":false,"input":"Hi"`},
-	{upstream.Embeddings, []gateway.Kind{gateway.KindEmbeddings}, false, `"input":"Hi"`},
-	{upstream.Rerank, []gateway.Kind{gateway.KindRerank}, false, `"query":"Hi","documents":["Hi"]`},
-	{upstream.Speech, []gateway.Kind{gateway.KindSpeech}, true, `"input":"Hi","response_format":"wav"`},
-	{upstream.GenerateImage, []gateway.Kind{gateway.KindImage}, true, `"prompt":"Hi"`},
-}
-
-// promptInMessage is the body of the image models whose family takes no prompt.
-const promptInMessage = `"input":{"messages":[{"role":"user","content":[{"text":"Hi"}]}]}`
-
-// ask makes the call, and reads all of its answer.
-func (c *channelProbe) ask(ctx context.Context, g *gateway.Gateway, model string) (err error) {
+// askProbe makes the small call of an endpoint, and reads all of its answer.
+func askProbe(ctx context.Context, g *gateway.Gateway, endpoint *operation.Spec, model string) (err error) {
 	name, err := json.Marshal(model)
 	if err != nil {
 		return err
 	}
-	body := c.body
-	if f, _, known := imagesop.FamilyOf(model); c.op == upstream.GenerateImage && known && f.Messages {
-		body = promptInMessage
-	}
-	response, err := g.Do(ctx, gateway.Caller{}, &gateway.Request{Op: c.op, Body: []byte(`{"model":` + string(name) + `,` + body + `}`)})
+	body := []byte(`{"model":` + string(name) + `,` + endpoint.Probe(model) + `}`)
+	response, err := g.Do(ctx, gateway.Caller{}, &gateway.Request{Op: endpoint.Op, Body: body})
 	if err != nil {
 		return err
 	}
@@ -370,7 +341,7 @@ func (a *app) testChannel(ctx context.Context, in server.ChannelTest) (server.Ch
 		return server.ChannelResult{}, err
 	}
 	timeout := probeTimeout
-	if probes[0].costs {
+	if probes[0].ProbeCost > 0 {
 		timeout = costlyProbeTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -378,11 +349,11 @@ func (a *app) testChannel(ctx context.Context, in server.ChannelTest) (server.Ch
 	began := time.Now()
 	var tried []string
 	for _, probe := range probes {
-		if err = probe.ask(ctx, g, model); err != nil {
-			tried = []string{string(probe.op)}
+		if err = askProbe(ctx, g, probe, model); err != nil {
+			tried = []string{string(probe.Op)}
 			break
 		}
-		tried = append(tried, string(probe.op))
+		tried = append(tried, string(probe.Op))
 	}
 	if err == nil {
 		err = components.Router.ResetHealth(in.Channel)
@@ -440,9 +411,9 @@ func (s *singleChannel) Do(ctx context.Context, call *upstream.Call) (*upstream.
 	return reply, s.failed
 }
 
-// chooseProbes finds a model of the channel and the operations to test it with, at least
+// chooseProbes finds a model of the channel and the endpoints to test it with, at least
 // one. A test that costs money must be asked for.
-func chooseProbes(components *config.Components, in server.ChannelTest) (string, []*channelProbe, error) {
+func chooseProbes(components *config.Components, in server.ChannelTest) (string, []*operation.Spec, error) {
 	c := components.Config.Channel(in.Channel)
 	if c == nil {
 		return "", nil, fault.New(fault.NotFound, fmt.Sprintf("There is no channel %q.", in.Channel))
@@ -450,7 +421,7 @@ func chooseProbes(components *config.Components, in server.ChannelTest) (string,
 	ids := components.ModelsOf(in.Channel)
 	if in.Model == "" {
 		for _, id := range ids {
-			if probes := probesFor(components, in.Channel, id); probes != nil && !probes[0].costs {
+			if probes := probesFor(components, in.Channel, id); probes != nil && probes[0].ProbeCost == 0 {
 				return id, probes, nil
 			}
 		}
@@ -467,23 +438,23 @@ func chooseProbes(components *config.Components, in server.ChannelTest) (string,
 		return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s does not serve the model %q.", in.Channel, in.Model))
 	case probes == nil:
 		return "", nil, fault.Invalid("model", fmt.Sprintf("The model %s makes neither text, vectors, rankings, speech nor a picture from words, so there is no small call to test it with.", in.Model))
-	case probes[0].costs && !in.Yes:
+	case probes[0].ProbeCost > 0 && !in.Yes:
 		return "", nil, fault.Invalid("yes", fmt.Sprintf("A test with the model %s costs money: say that you want it (--yes).", in.Model))
 	default:
 		return in.Model, probes, nil
 	}
 }
 
-// probesFor are the tests of a model, nil if there is none: the first that fits and, of
-// texts, one in each form that its upstream speaks. A model of an unknown kind is tested
-// with what its upstream supports.
-func probesFor(components *config.Components, channel, model string) (probes []*channelProbe) {
-	kind := components.Kind(model)
-	for i := range channelProbes {
-		probe := &channelProbes[i]
-		if (kind == "" || slices.Contains(probe.kinds, kind)) && components.Supports(channel, probe.op, model) &&
-			(probes == nil || slices.Equal(probe.kinds, probes[0].kinds)) {
-			probes = append(probes, probe)
+// probesFor are the endpoints by which a model is tested, nil if there is none: the
+// cheapest that fits and, of texts, one in each form that its upstream speaks. A model of an
+// unknown kind is tested with what its upstream supports.
+func probesFor(components *config.Components, channel, model string) (probes []*operation.Spec) {
+	kind := string(components.Kind(model))
+	cheapest := func(a, b *operation.Spec) int { return a.ProbeCost - b.ProbeCost }
+	for _, s := range slices.SortedStableFunc(slices.Values(all.Specs()), cheapest) {
+		if s.Probe != nil && (kind == "" || slices.Contains(s.Kinds, kind)) && components.Supports(channel, s.Op, model) &&
+			(probes == nil || slices.Equal(s.Kinds, probes[0].Kinds)) {
+			probes = append(probes, s)
 		}
 	}
 	return probes

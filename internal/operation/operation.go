@@ -64,6 +64,24 @@ type Spec struct {
 	// Trace is its name, and what it makes if that is no text, in the GenAI conventions of
 	// OpenTelemetry.
 	Trace Trace
+
+	// Models are those that the built-in tables know by their public id. They are of the
+	// first of Kinds.
+	Models func() map[string]Facts
+	// Words in a model's id say that it is for the endpoint, where nothing else does. Of
+	// those that an id has the longest counts.
+	Words []Word
+	// Probe is the smallest request, by which a channel is tested: its members beside the
+	// model. It is nil where none is small.
+	Probe func(model string) string
+	// ProbeCost is 0 for a Probe that costs next to nothing. Of others the lower is
+	// preferred.
+	ProbeCost int
+	// Example is a request to begin with: its members beside the model. It is empty where
+	// the server shows none.
+	Example string
+	// Demo are the models of the demo.
+	Demo []DemoModel
 }
 
 // Trace is what the GenAI conventions of OpenTelemetry call an endpoint. Output is empty for

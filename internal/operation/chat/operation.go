@@ -16,6 +16,26 @@ var Spec = operation.Spec{
 	Parse:   operation.Parser(Parse),
 	Unknown: UnknownModel,
 	Scope:   rule.Generation, Translated: []string{"cache_control"},
+	Models:  models,
+	Probe:   operation.Members(`"max_tokens":1,"messages":[{"role":"user","content":"Hi"}]`),
+	Example: `"stream":true,"messages":[{"role":"user","content":"Hello!"}]`,
+	Demo: []operation.DemoModel{
+		{ID: "delta-k3", Rates: []billing.Rate{
+			{Unit: billing.Input, Amount: "0.60"}, {Unit: billing.CachedInput, Amount: "0.15"}, {Unit: billing.Output, Amount: "2.50"},
+		}},
+		{ID: "sim-chat", Rates: []billing.Rate{{Unit: billing.Input, Amount: "0.10"}, {Unit: billing.Output, Amount: "0.40"}}},
+	},
+}
+
+// models are those of all families.
+func models() map[string]operation.Facts {
+	known := make(map[string]operation.Facts)
+	for _, f := range Families() {
+		for _, m := range f.Models {
+			known[m.ID] = operation.Facts{MaxOutput: m.MaxOutput}
+		}
+	}
+	return known
 }
 
 // Info is what the pipeline reads of every request.

@@ -15,6 +15,22 @@ var Spec = operation.Spec{
 	Units:    [][]billing.Unit{{billing.Input}},
 	MostKept: 64 << 10, // they are large, and cost next to nothing to make again
 	Parse:    operation.Parser(Parse),
+	Models:   models,
+	Words:    []operation.Word{{Text: "embed"}},
+	Probe:    operation.Members(`"input":"Hi"`),
+	Example:  `"input":"Hello!"`,
+	Demo:     []operation.DemoModel{{ID: "text-embedding-v4", Rates: []billing.Rate{{Unit: billing.Input, Amount: "0.07"}}}},
+}
+
+// models are those of all families.
+func models() map[string]operation.Facts {
+	known := make(map[string]operation.Facts)
+	for _, f := range Families {
+		for _, id := range f.Models {
+			known[id] = operation.Facts{Batch: f.Batch, Dimensions: f.Dimensions}
+		}
+	}
+	return known
 }
 
 // Info is what the pipeline reads of every request.

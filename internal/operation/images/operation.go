@@ -14,6 +14,33 @@ var Spec = operation.Spec{
 	Parse:       operation.Parser(Parse),
 	Unknown:     UnknownModel,
 	Unstoppable: true,
+	Models:      models,
+	Probe:       probe, ProbeCost: 2,
+	Demo: []operation.DemoModel{
+		{ID: "alpha-image-2.0", Rates: []billing.Rate{{Unit: billing.Image, Amount: "0.035"}}},
+		{ID: "imagegen-2", Rates: []billing.Rate{
+			{Unit: billing.Input, Amount: "5.00"}, {Unit: billing.ImageInput, Amount: "8.00"}, {Unit: billing.ImageOutput, Amount: "32.00"},
+		}},
+	},
+}
+
+// models are those of all families.
+func models() map[string]operation.Facts {
+	known := make(map[string]operation.Facts)
+	for _, f := range Families {
+		for _, m := range f.Models {
+			known[m.ID] = operation.Facts{}
+		}
+	}
+	return known
+}
+
+// probe has its prompt in a message for the models whose family takes no other.
+func probe(model string) string {
+	if f, _, known := FamilyOf(model); known && f.Messages {
+		return `"input":{"messages":[{"role":"user","content":[{"text":"Hi"}]}]}`
+	}
+	return `"prompt":"Hi"`
 }
 
 // EditSpec is the endpoint that edits images. Its requests are forms.
@@ -23,6 +50,7 @@ var EditSpec = operation.Spec{
 	Units:       units,
 	ParseForm:   operation.Parser(ParseForm),
 	Unstoppable: true,
+	Demo:        []operation.DemoModel{{ID: "alpha-image-edit", Rates: []billing.Rate{{Unit: billing.Image, Amount: "0.045"}}}},
 }
 
 // units are those of a complete price.

@@ -17,6 +17,7 @@ var Spec = operation.Spec{
 	Units:      [][]billing.Unit{{billing.Input, billing.Output}},
 	Parse:      operation.Parser(Parse),
 	Scope:      rule.Generation,
+	Probe:      operation.Members(`"max_tokens":1,"messages":[{"role":"user","content":"Hi"}]`),
 	ErrorEvent: func(dst []byte, id string, _ operation.Tap, err *fault.Error) []byte { return ErrorEvent(dst, id, err) },
 }
 

@@ -11,8 +11,24 @@ var Spec = operation.Spec{
 	Op: upstream.Rerank, Path: "/v1/rerank", Kinds: []string{"rerank"},
 	Paths:   []string{"/v2/rerank", "/rerank"},
 	Dialect: operation.Rerank, Trace: operation.Trace{Name: "rerank"},
-	Units: [][]billing.Unit{{billing.SearchUnit}, {billing.Input}, {billing.Request}},
-	Parse: operation.Parser(Parse),
+	Units:   [][]billing.Unit{{billing.SearchUnit}, {billing.Input}, {billing.Request}},
+	Parse:   operation.Parser(Parse),
+	Models:  models,
+	Words:   []operation.Word{{Text: "rerank"}},
+	Probe:   operation.Members(`"query":"Hi","documents":["Hi"]`),
+	Example: `"query":"Hello!","documents":["Goodbye.","Hello."]`,
+	Demo:    []operation.DemoModel{{ID: "rerank-v3.5", Rates: []billing.Rate{{Unit: billing.SearchUnit, Amount: "0.002"}}}},
+}
+
+// models are those of all families.
+func models() map[string]operation.Facts {
+	known := make(map[string]operation.Facts)
+	for _, f := range Families {
+		for _, id := range f.Models {
+			known[id] = operation.Facts{Batch: f.Batch}
+		}
+	}
+	return known
 }
 
 // Info is what the pipeline reads of every request.

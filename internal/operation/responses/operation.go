@@ -19,6 +19,7 @@ var Spec = operation.Spec{
 	Forbidden: fault.ModelNotFound,
 	Scope:     rule.Generation,
 	Numbered:  true,
+	Probe:     operation.Members(`"max_output_tokens":16,"store":false,"input":"Hi"`), // OpenAI takes no fewer tokens
 	ErrorEvent: func(dst []byte, id string, t operation.Tap, err *fault.Error) []byte {
 		if t, ok := t.(*Tap); ok {
 			return t.AppendError(dst, err)

@@ -16,6 +16,24 @@ var Spec = operation.Spec{
 	Units:   [][]billing.Unit{{billing.Character}},
 	Parse:   operation.Parser(Parse),
 	Unknown: UnknownModel, Mismatch: fault.EndpointModelMismatch,
+	Models: models,
+	Words:  []operation.Word{{Text: "tts", Whole: true}},
+	Probe:  operation.Members(`"input":"Hi","response_format":"wav"`), ProbeCost: 1,
+	Demo: []operation.DemoModel{
+		{ID: "alpha3-tts-flash", Rates: []billing.Rate{{Unit: billing.Character, Amount: "10.00"}}},
+		{ID: "alpha3-tts-instruct-flash", Rates: []billing.Rate{{Unit: billing.Character, Amount: "12.00"}}},
+	},
+}
+
+// models are those of all families.
+func models() map[string]operation.Facts {
+	known := make(map[string]operation.Facts)
+	for _, f := range Families {
+		for _, id := range f.Models {
+			known[id] = operation.Facts{Batch: f.Limit, Voices: f.Voices}
+		}
+	}
+	return known
 }
 
 // Info is what the pipeline reads of every request.

@@ -12,9 +12,28 @@ import (
 // Spec is the endpoint that submits videos, which begins the life of a task.
 var Spec = operation.Spec{
 	Op: upstream.SubmitVideo, Path: "/v1/videos/generations", Kinds: []string{"video"},
-	Trace: operation.Trace{Name: "generate_video", Output: "video"},
-	Units: [][]billing.Unit{{billing.Second}, {billing.Output}},
-	Parse: operation.Parser(Parse),
+	Trace:   operation.Trace{Name: "generate_video", Output: "video"},
+	Units:   [][]billing.Unit{{billing.Second}, {billing.Output}},
+	Parse:   operation.Parser(Parse),
+	Models:  publicModels,
+	Example: `"prompt":"A lighthouse at dusk."`,
+	Demo: []operation.DemoModel{
+		{ID: "beta2.6-t2v", Rates: []billing.Rate{
+			{Unit: billing.Second, Variant: "720p", Amount: "0.10"}, {Unit: billing.Second, Variant: "1080p", Amount: "0.15"},
+		}},
+		{ID: "gamma-2-0-260128", Rates: []billing.Rate{{Unit: billing.Output, Amount: "7.00"}}},
+	},
+}
+
+// publicModels are those of all rows.
+func publicModels() map[string]operation.Facts {
+	known := make(map[string]operation.Facts)
+	for _, row := range Models() {
+		for _, id := range row.IDs {
+			known[id] = operation.Facts{}
+		}
+	}
+	return known
 }
 
 // Info is what the pipeline reads of every request.

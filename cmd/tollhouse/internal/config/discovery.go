@@ -14,6 +14,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/operation/all"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/discovery"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -309,33 +310,22 @@ func (c *Config) listedKind(public string, m *upstream.ListedModel) gateway.Kind
 	return kind
 }
 
-// kindWords are words in the ids of vendors' models that say what a model is for; the
-// first that an id has counts.
-var kindWords = []struct {
-	word  string
-	whole bool         // the word stands between separators; else it is anywhere in the id
-	kind  gateway.Kind // as which the model is sold; empty if the word says only that it answers no chat
-}{
-	{word: "rerank", kind: gateway.KindRerank},
-	{word: "embed", kind: gateway.KindEmbeddings},
-	{word: "tts", whole: true, kind: gateway.KindSpeech},
-	{word: "tts"},
-	{word: "minilm"},
-	{word: "bge-"},
-	{word: "whisper"},
-}
+// noChatWords in the id of a model say that it answers no chat, and not what it is for.
+var noChatWords = []string{"tts", "minilm", "bge-", "whisper"}
 
 // KindByName guesses what a model is for by its id, where nothing else says it: the kind
 // as which it is sold, empty for an unknown one, and whether its name speaks against chats.
 func KindByName(id string) (kind gateway.Kind, noChat bool) {
 	id = strings.ToLower(id)
-	words := strings.FieldsFunc(id, func(c rune) bool { return strings.ContainsRune("-_./:", c) })
-	for _, w := range kindWords {
-		if w.whole && slices.Contains(words, w.word) || !w.whole && strings.Contains(id, w.word) {
-			return w.kind, true
+	longest := ""
+	for _, s := range all.Specs() {
+		for _, w := range s.Words {
+			if len(w.Text) > len(longest) && w.In(id) {
+				kind, longest = gateway.Kind(s.Kinds[0]), w.Text
+			}
 		}
 	}
-	return "", false
+	return kind, kind != "" || slices.ContainsFunc(noChatWords, func(w string) bool { return strings.Contains(id, w) })
 }
 
 // Kind is the kind of a public id by the file, the built-in tables or its vendor's list.
