@@ -26,6 +26,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/outage"
 	"github.com/tollhouse-ai/gateway/internal/replay"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
+	"github.com/tollhouse-ai/gateway/internal/stored"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -85,7 +86,7 @@ type call struct {
 
 	// What came of it.
 	failed []billing.Attempt // that the operator pays for
-	state  *responseState    // of a request for a response, which a stream releases; nil where none are kept
+	turn   *stored.Turn      // of a request for a response; nil where none are kept
 	tap    operation.Tap     // of a stream; nil for any other
 	parts  *parts            // of a request that was split
 
@@ -227,8 +228,8 @@ func (c *call) answerRecord(header http.Header, body []byte) *idempotency.Record
 // follow for answers that a client can leave.
 func (c *call) bind(client context.Context, m *Model) {
 	c.model, c.client = m, via.Context{Context: client, Trail: c.trail}
-	if c.state != nil {
-		c.only, c.key = c.state.channel, c.state.key
+	if c.turn != nil {
+		c.only, c.key = c.turn.At()
 	}
 	c.ctx, c.cancel = context.WithCancelCause((*via.Lasting)(&c.client))
 }
@@ -284,8 +285,8 @@ func (c *call) start() (result *Response, err error) {
 		return nil, c.fail(err)
 	}
 	c.channel = reply.Channel
-	if c.state != nil {
-		c.state.channel, c.state.key = reply.Channel, reply.Key
+	if c.turn != nil {
+		c.turn.Answered(c.ctx, reply.Channel, reply.Key)
 	}
 	if len(out.Omitted) > 0 {
 		reply.Dropped = slices.Concat(out.Omitted, reply.Dropped)
@@ -348,9 +349,13 @@ func (c *call) capture(u billing.Usage, reason string, o money.Outcome) error {
 		o.Said = c.tap.Said()
 	}
 	o.Reason, o.Channel, o.Failed = reason, c.channel, c.failed
-	receipt, err := c.hold.Capture(c.ctx, u, o, c.state.settled(reason)...)
+	var with []billing.Record
+	if c.turn != nil {
+		with = c.turn.Settled(reason)
+	}
+	receipt, err := c.hold.Capture(c.ctx, u, o, with...)
 	if err != nil {
-		c.state.discard()
+		c.turn.Discard()
 	}
 	if receipt != nil {
 		c.entry.receipt, c.entry.charge = receipt, receipt.Charge.String()
@@ -373,8 +378,8 @@ func (c *call) respondStream(s *Stream, first *events, reply *upstream.Reply, he
 
 // respondWhole settles an answer that does not stream, and responds with it.
 func (c *call) respondWhole(answer *operation.Answer, reply *upstream.Reply, header http.Header) (*Response, error) {
-	if edit := c.state.editor(); edit != nil {
-		answer.Body = edit(answer.Body, true)
+	if c.turn != nil {
+		answer.Body = c.turn.Edit(answer.Body, true)
 	}
 	values := []string{"application/json", ""} // of two headers, in one allocation
 	header["Content-Type"] = values[:1:1]

@@ -75,7 +75,7 @@ func (c *call) check(ctx context.Context, m *Model) (err error) {
 	c.price = c.catalog.prices.Price(m.ID)
 	c.passing = passing{c.routes}
 	if r, ok := c.request.(*responsesop.Request); ok {
-		if err := c.expandState(ctx, r, m); err != nil {
+		if err := c.expand(ctx, r, m); err != nil {
 			return err
 		}
 	}
@@ -87,8 +87,8 @@ func (c *call) check(ctx context.Context, m *Model) (err error) {
 		return err
 	}
 	c.quote = c.request.Quote(&m.facts, c.price, passed)
-	if c.state != nil {
-		c.state.most = c.quote.Least.Input + c.quote.Least.CacheWrite
+	if c.turn != nil {
+		c.turn.Quoted(c.quote.Least.Input + c.quote.Least.CacheWrite)
 	}
 	return nil
 }

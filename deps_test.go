@@ -55,6 +55,7 @@ var forbidden = []forbidding{
 	{"upstream/ark", []string{module + "/auth", module + "/server", module + "/video"}, "a driver knows one vendor's wire", false},
 	{"upstream/reranker", []string{module + "/auth", module + "/rerank", module + "/server"}, "a driver knows one vendor's wire", false},
 	{"upstream/voyage", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
+	{"internal/stored", []string{module, module + "/auth", module + "/server", module + "/upstream/router", module + "/internal/money", module + "/internal/admission"}, "what is kept of responses depends on no call, no money and no router", false},
 	{"internal/operation", []string{module + "/auth", module + "/server", module + "/chat", module + "/upstream/router", module + "/internal/admission", module + "/internal/replay"}, "what is known of endpoints depends on no call, and on no endpoint", false},
 	{"internal/operation/embeddings", []string{module + "/auth", module + "/server", module + "/chat", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/voyage"}, "a capability knows no key, no vendor and no other capability", false},
 	{"rerank", []string{module + "/auth", module + "/server", module + "/internal/operation/rerank"}, "types, and models in Go; what the gateway makes of them is internal", false},

@@ -42,6 +42,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/seal"
 	"github.com/tollhouse-ai/gateway/internal/session"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/internal/stored"
 	"github.com/tollhouse-ai/gateway/internal/translate"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/internal/videotask"
@@ -70,10 +71,7 @@ type Gateway struct {
 	sessionKey session.Key // by which sessions are hashed
 	alias      func(account, name string) string
 	bridge     upstream.Middleware // of every channel
-
-	// quotaLogged is when a response was not stored for its account's quota and that was
-	// logged, in Unix nanoseconds.
-	quotaLogged atomic.Int64
+	stored     *stored.Responses
 }
 
 // New returns a Gateway. It fails if an option contradicts another, naming it.
@@ -97,6 +95,7 @@ func New(o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.stored = newStored(&o, g.secrets)
 	g.sessionKey = g.secrets.LastingKey("session")
 	g.alias = func(account, name string) string {
 		hash := session.Hash(&g.sessionKey, account, name)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
-	"github.com/tollhouse-ai/gateway/internal/outage"
+	"github.com/tollhouse-ai/gateway/internal/stored"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/responses/state"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -46,7 +46,7 @@ func (c *call) storedResponse(ctx context.Context, id string) ([]byte, error) {
 	if atVendor(row) {
 		return c.askKeeper(ctx, upstream.ShowResponse, row, nil)
 	}
-	opened := c.g.openResponse(row)
+	opened := c.g.stored.Open(row)
 	if opened == nil {
 		return nil, errNoResponse(id)
 	}
@@ -69,7 +69,7 @@ func (g *Gateway) DeleteResponse(ctx context.Context, id string) error {
 // [Entry.StoredResponse] is.
 func (c *call) DeleteResponse(id string) error { return c.deleteResponse(c.Context(), id) }
 
-func (c *call) deleteResponse(ctx context.Context, id string) (err error) {
+func (c *call) deleteResponse(ctx context.Context, id string) error {
 	row, err := c.ownResponse(ctx, id)
 	if err != nil {
 		return err
@@ -78,15 +78,14 @@ func (c *call) deleteResponse(ctx context.Context, id string) (err error) {
 		if _, err := c.askKeeper(ctx, upstream.DeleteResponse, row, nil); err != nil && !fault.Is(err, fault.NotFound) { // it has expired there
 			return err
 		}
-	} else if c.g.openResponse(row) == nil {
+	} else if c.g.stored.Open(row) == nil {
 		return errNoResponse(id)
 	}
-	defer fault.Recover(&err)
-	deleted, err := c.g.options.Responses.Store.Delete(ctx, row.Account, id)
+	deleted, err := c.g.stored.Delete(ctx, row.Account, id)
 	if err == nil && !deleted { // another request was faster
 		return errNoResponse(id)
 	}
-	return outage.Error(err)
+	return err
 }
 
 // InputItemsOptions choose a page of the items of a response's input.
@@ -135,61 +134,18 @@ func (c *call) inputItems(ctx context.Context, id string, o InputItemsOptions) (
 	if atVendor(row) {
 		return c.askKeeper(ctx, upstream.ListInput, row, o.query())
 	}
-	items, err := c.inputOf(ctx, row, &o)
+	items, found, err := c.g.stored.Input(ctx, row, stored.Page{Limit: o.Limit, Ascending: o.Ascending, After: o.After}, c)
 	if err != nil {
 		return nil, err
+	}
+	if !found {
+		return nil, errNoResponse(id)
 	}
 	page, ok := responsesop.InputPage(items, o.Limit, o.After, o.Include)
 	if !ok {
 		return nil, fault.Invalid("after", fmt.Sprintf("The input has no item with the id %q.", clip(o.After)))
 	}
 	return page, nil
-}
-
-// inputOf are the items that made a response, in the order of the page, and no more of the
-// oldest than it needs. What is read of them is memory of the request's.
-func (c *call) inputOf(ctx context.Context, row *state.Response, o *InputItemsOptions) (items []responsesop.ListedItem, err error) {
-	first, size := row.ID, 0
-	after, seen := o.After == "", 0 // whether the page has begun, and how many of its items are there
-	add := func(all []responsesop.ListedItem) {
-		for _, item := range slices.Backward(all) {
-			if items = append(items, item); after {
-				seen++
-			}
-			after = after || item.ID == o.After
-		}
-	}
-	for count := 1; ; count++ {
-		opened := c.g.openResponse(row)
-		if opened == nil && row.ID == first {
-			return nil, errNoResponse(first)
-		}
-		if size += len(row.Body); opened == nil || size > maxRecalledBytes {
-			break
-		}
-		if row.ID != first {
-			add(opened.ListedOutput())
-		}
-		add(opened.ListedInput())
-		if row.Previous == "" || row.Previous == row.ID || count == maxRecalled || !o.Ascending && seen > o.Limit {
-			break
-		}
-		before, err := c.g.findResponse(ctx, row.Account, row.Previous)
-		if err != nil {
-			return nil, err
-		}
-		if before == nil || before.ID != row.Previous {
-			break
-		}
-		if err := c.Reserve(int64(len(before.Body))); err != nil {
-			return nil, err
-		}
-		row = before
-	}
-	if o.Ascending {
-		slices.Reverse(items)
-	}
-	return items, nil
 }
 
 // query is the page as a vendor is asked for it.
@@ -223,7 +179,7 @@ func (c *call) ownResponse(ctx context.Context, id string) (row *state.Response,
 	if c.principal == nil {
 		return nil, errUnknownCaller
 	}
-	if c.g.options.Responses.Mode == ResponsesOff {
+	if c.g.stored.Mode() == stored.Off {
 		return nil, fault.New(fault.NotFound, "This gateway does not show or delete stored responses.")
 	}
 	if err := c.AcquireSlot(ctx, 0); err != nil {
@@ -234,7 +190,7 @@ func (c *call) ownResponse(ctx context.Context, id string) (row *state.Response,
 			return nil, err
 		}
 	}
-	if row, err = c.g.findResponse(ctx, c.principal.Account, id); err != nil {
+	if row, err = c.g.stored.Find(ctx, c.principal.Account, id); err != nil {
 		return nil, err
 	}
 	if row == nil || row.ID != id {
@@ -277,7 +233,7 @@ func (c *call) askKeeper(ctx context.Context, op upstream.Op, row *state.Respons
 func (c *call) readKept(ctx context.Context, op upstream.Op, row *state.Response, r *upstream.Reply) (body []byte, err error) {
 	defer fault.Recover(&err)
 	var data bytes.Buffer
-	in := limitedReader{limit: min(c.g.options.MaxAnswer, maxRecalledBytes), budget: c.g.admission.Answers(), now: c.g.options.Now}
+	in := limitedReader{limit: min(c.g.options.MaxAnswer, stored.MostBytes), budget: c.g.admission.Answers(), now: c.g.options.Now}
 	defer func() { in.finish(len(body), &c.slot) }()
 	if err := in.readAll(ctx, &data, r.Body); err != nil {
 		return nil, err

@@ -43,7 +43,10 @@ func newStream(c *call, maxOutput int64) *Stream {
 	now := c.g.options.Now()
 	c.hold.Stream(maxOutput, now)
 	o := c.answerOptions()
-	o.Created, o.Heartbeat, o.Edit = now.Unix(), c.g.options.Heartbeat, c.state.editor()
+	o.Created, o.Heartbeat = now.Unix(), c.g.options.Heartbeat
+	if c.turn != nil {
+		o.Edit = c.turn.Edit
+	}
 	s := &Stream{delivery: delivery{c: c}, tap: c.info.Stream.NewTap(o), lastSent: now}
 	s.pieces, c.tap = s, s.tap
 	if c.heartbeat != nil && c.g.options.Heartbeat > 0 {
@@ -66,7 +69,7 @@ func (s *Stream) begin(accepted *events) {
 // dropRequest releases the request, which is not sent again: a stream may live
 // for minutes, and its prompt may have megabytes.
 func (s *Stream) dropRequest() {
-	if !s.c.state.needsRequest() && s.tap.DropRequest() {
+	if !s.c.turn.NeedsRequest() && s.tap.DropRequest() {
 		s.c.dropRequest()
 		s.c.g.admission.ReleaseBody(&s.c.slot)
 	}
