@@ -57,22 +57,14 @@ var forbidden = []forbidding{
 	{"upstream/voyage", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
 	{"internal/stored", []string{module, module + "/auth", module + "/server", module + "/upstream/router", module + "/internal/money", module + "/internal/admission"}, "what is kept of responses depends on no call, no money and no router", false},
 	{"internal/operation", []string{module + "/auth", module + "/server", module + "/chat", module + "/upstream/router", module + "/internal/admission", module + "/internal/replay"}, "what is known of endpoints depends on no call, and on no endpoint", false},
-	{"internal/operation/embeddings", []string{module + "/auth", module + "/server", module + "/chat", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/voyage"}, "a capability knows no key, no vendor and no other capability", false},
 	{"rerank", []string{module + "/auth", module + "/server", module + "/internal/operation/rerank"}, "types, and models in Go; what the gateway makes of them is internal", false},
-	{"internal/operation/rerank", []string{module + "/auth", module + "/server", module + "/chat", module + "/embeddings", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/voyage"}, "a capability knows no key, no vendor and no other capability", false},
 	{"chat", []string{module + "/auth", module + "/server", module + "/internal/operation/chat"}, "types, and models in Go; what the gateway makes of them is internal", false},
 	{"messages", []string{module + "/auth", module + "/server", module + "/internal/operation/messages"}, "types, and models in Go; what the gateway makes of them is internal", false},
-	{"internal/operation/chat", []string{module + "/auth", module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "a capability knows no key and no vendor", false},
-	{"internal/operation/messages", []string{module + "/auth", module + "/server", module + "/images", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/anthropic"}, "a capability knows no key and no vendor", false},
 	{"responses/state", []string{"net/http", module}, "what keeps responses knows nothing of them", true},
 	{"responses", []string{module + "/auth", module + "/server", module + "/internal/operation/responses"}, "types, and models in Go; what the gateway makes of them is internal", false},
-	{"internal/operation/responses", []string{module + "/auth", module + "/server", module + "/images", module + "/upstream/openai", module + "/upstream/sim"}, "a capability knows no key and no vendor", false},
 	{"internal/translate", []string{module + "/auth", module + "/server", module + "/images", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/anthropic"}, "a translation knows two wires, and no key and no vendor", false},
 	{"upstream/dashscope", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
-	{"internal/operation/speech", []string{module + "/auth", module + "/chat", module + "/server", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope"}, "a capability knows no key, no vendor and no other capability", false},
-	{"internal/operation/images", []string{module + "/auth", module + "/chat", module + "/server", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope"}, "a capability knows no key and no vendor", false},
 	{"internal/responsestest", []string{module + "/server", module + "/internal/translate", module + "/internal/operation/responses"}, "what checks streams knows none of their makers", false},
-	{"internal/operation/video", []string{module + "/auth", module + "/chat", module + "/images", module + "/server", module + "/store", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope", module + "/upstream/ark"}, "a capability knows no key, no vendor and no other capability", false},
 	{"video", []string{module + "/auth", module + "/upstream", module + "/chat", module + "/images", module + "/server", module + "/store"}, "a capability knows no key, no vendor and no other capability; tasks are stored by others", false},
 	{"webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "net/http"}, "deliveries are kept whatever they tell, and sent by others", false},
 	{"internal/webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "database/sql"}, "webhooks are delivered whatever they tell, wherever they are kept", false},
@@ -144,6 +136,40 @@ func drivers(packages map[string]pkg) (all []string) {
 		}
 	}
 	return all
+}
+
+// TestNoEndpointImportsAnotherOne: the package of an endpoint knows its own types, and no key, no
+// vendor and no other endpoint. Conversations share a package and the types of a chat.
+func TestNoEndpointImportsAnotherOne(t *testing.T) {
+	const folder = module + "/internal/operation/"
+	packages := list(t, "./...")
+	var endpoints []string
+	for path := range packages {
+		if name, below := strings.CutPrefix(path, folder); below && name != "all" && name != "conversation" {
+			endpoints = append(endpoints, name)
+		}
+	}
+	if len(endpoints) < 8 {
+		t.Fatalf("found only %q", endpoints)
+	}
+	for _, endpoint := range endpoints {
+		deps := packages[folder+endpoint].Deps
+		never := append(drivers(packages), module+"/auth", module+"/server", module+"/store", module+"/upstream/router")
+		for _, other := range endpoints {
+			if other == endpoint {
+				continue
+			}
+			never = append(never, folder+other)
+			if other != "chat" || !slices.Contains(deps, folder+"conversation") {
+				never = append(never, module+"/"+other)
+			}
+		}
+		for _, path := range never {
+			if slices.Contains(deps, path) {
+				t.Errorf("%s%s imports %s", folder, endpoint, path)
+			}
+		}
+	}
 }
 
 func TestNoDriverImportsAnotherOne(t *testing.T) {

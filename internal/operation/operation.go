@@ -61,8 +61,7 @@ type Spec struct {
 	ErrorEvent func(dst []byte, requestID string, t Tap, err *fault.Error) []byte
 	// Dialect says how clients of the endpoint read headers and errors.
 	Dialect Dialect
-	// Trace is its name, and what it makes if that is no text, in the GenAI conventions of
-	// OpenTelemetry.
+	// Trace is how it is told in the GenAI conventions of OpenTelemetry.
 	Trace Trace
 
 	// Models are those that the built-in tables know by their public id. They are of the
@@ -84,9 +83,13 @@ type Spec struct {
 	Demo []DemoModel
 }
 
-// Trace is what the GenAI conventions of OpenTelemetry call an endpoint. Output is empty for
-// text.
-type Trace struct{ Name, Output string }
+// Trace is how an endpoint is told in the GenAI conventions of OpenTelemetry.
+type Trace struct {
+	Name    string
+	Output  string // what it makes; empty for text
+	Streams bool   // its answers stream, though no request asks for that
+	Silent  bool   // its answers have no output tokens
+}
 
 // Dialect is how the clients of an endpoint read headers and errors.
 type Dialect int

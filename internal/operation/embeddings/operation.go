@@ -11,7 +11,7 @@ import (
 // Spec is the endpoint of embeddings.
 var Spec = operation.Spec{
 	Op: upstream.Embeddings, Path: "/v1/embeddings", Kinds: []string{"embeddings"},
-	Trace:    operation.Trace{Name: "embeddings"},
+	Trace:    operation.Trace{Name: "embeddings", Silent: true},
 	Units:    [][]billing.Unit{{billing.Input}},
 	MostKept: 64 << 10, // they are large, and cost next to nothing to make again
 	Parse:    operation.Parser(Parse),

@@ -10,7 +10,7 @@ import (
 var Spec = operation.Spec{
 	Op: upstream.Rerank, Path: "/v1/rerank", Kinds: []string{"rerank"},
 	Paths:   []string{"/v2/rerank", "/rerank"},
-	Dialect: operation.Rerank, Trace: operation.Trace{Name: "rerank"},
+	Dialect: operation.Rerank, Trace: operation.Trace{Name: "rerank", Silent: true},
 	Units:   [][]billing.Unit{{billing.SearchUnit}, {billing.Input}, {billing.Request}},
 	Parse:   operation.Parser(Parse),
 	Models:  models,

@@ -12,7 +12,7 @@ import (
 // Spec is the endpoint of speech.
 var Spec = operation.Spec{
 	Op: upstream.Speech, Path: "/v1/audio/speech", Kinds: []string{"speech"},
-	Dialect: operation.Plain, Trace: operation.Trace{Name: "text_to_speech", Output: "speech"},
+	Dialect: operation.Plain, Trace: operation.Trace{Name: "text_to_speech", Output: "speech", Streams: true},
 	Units:   [][]billing.Unit{{billing.Character}},
 	Parse:   operation.Parser(Parse),
 	Unknown: UnknownModel, Mismatch: fault.EndpointModelMismatch,

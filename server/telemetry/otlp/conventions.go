@@ -12,7 +12,6 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // The attributes of the conventions.
@@ -169,7 +168,7 @@ func newMeters(m metric.Meter) (*meters, error) {
 // upstreamTime is how long upstreams were at work on a request: those of a stream
 // until its end.
 func upstreamTime(f *gateway.RequestEvent) time.Duration {
-	if len(f.Attempts) == 0 || !f.Stream && f.Op != upstream.Speech {
+	if len(f.Attempts) == 0 || !f.Stream && !traceOf(f.Op).Streams {
 		return f.Phases.Upstream
 	}
 	return f.Started.Add(f.Duration).Sub(f.Attempts[0].Started)
@@ -177,11 +176,11 @@ func upstreamTime(f *gateway.RequestEvent) time.Duration {
 
 // record measures a request that was an operation.
 func (m *meters) record(ctx context.Context, t *Telemetry, f *gateway.RequestEvent) {
-	operation := traceOf(f.Op).Name
-	if operation == "" {
+	endpoint := traceOf(f.Op)
+	if endpoint.Name == "" {
 		return
 	}
-	common := []attribute.KeyValue{attribute.String(operationName, operation), attribute.String(requestModel, modelLabel(f))}
+	common := []attribute.KeyValue{attribute.String(operationName, endpoint.Name), attribute.String(requestModel, modelLabel(f))}
 	if f.Channel != "" {
 		common = append(common, attribute.String(providerName, t.providerOf(f.Channel)))
 	}
@@ -207,7 +206,7 @@ func (m *meters) record(ctx context.Context, t *Telemetry, f *gateway.RequestEve
 		m.tokens.Record(ctx, n, metric.WithAttributes(append(common[:len(common):len(common)], attribute.String(tokenType, kind))...))
 	}
 	count("input", input(&f.Receipt.Usage))
-	if n := output(&f.Receipt.Usage); n > 0 || f.Op != upstream.Embeddings && f.Op != upstream.Rerank {
+	if n := output(&f.Receipt.Usage); n > 0 || !endpoint.Silent {
 		count("output", n)
 	}
 }

@@ -227,7 +227,7 @@ func (t *Telemetry) end(ctx context.Context, f *gateway.RequestEvent) {
 func (p *requestTrace) closeAttempts(f *gateway.RequestEvent, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	streams := f.Stream || f.Op == upstream.Speech
+	streams := f.Stream || traceOf(f.Op).Streams
 	for _, a := range p.open {
 		if !streams {
 			a.span.End(trace.WithTimestamp(a.at))

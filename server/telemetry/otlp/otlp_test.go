@@ -490,6 +490,52 @@ func TestEveryOperationHasAWordOfTheConventions(t *testing.T) {
 	}
 }
 
+func TestWhatIsMeasuredIsByWhatTheEndpointMakes(t *testing.T) {
+	const upstreamTime, whole = time.Second, 10 * time.Second
+	for op, want := range map[upstream.Op]struct {
+		outputs uint64  // measurements of output tokens
+		seconds float64 // that upstreams took: until the end where answers stream
+	}{
+		upstream.ChatCompletion: {1, 1}, upstream.Embeddings: {0, 1}, upstream.Rerank: {0, 1}, upstream.Speech: {1, 10},
+	} {
+		reader := sdkmetric.NewManualReader()
+		telemetry, err := otlp.New(otlp.Options{Meters: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Unix(1_800_000_000, 0)
+		telemetry.Observer().End(t.Context(), &gateway.RequestEvent{
+			Op: op, Channel: "one", Started: began, Duration: whole, Phases: gateway.Phases{Upstream: upstreamTime},
+			Attempts: []gateway.AttemptEvent{{Started: began}}, Receipt: &billing.Receipt{Usage: billing.Usage{Input: 5}},
+		})
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		var outputs uint64
+		var seconds float64
+		for _, scope := range all.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				switch data := m.Data.(type) {
+				case metricdata.Histogram[int64]:
+					for _, p := range data.DataPoints {
+						if kind, _ := p.Attributes.Value("gen_ai.token.type"); kind.AsString() == "output" {
+							outputs += p.Count
+						}
+					}
+				case metricdata.Histogram[float64]:
+					if m.Name == "gen_ai.client.operation.duration" {
+						seconds = data.DataPoints[0].Sum
+					}
+				}
+			}
+		}
+		if outputs != want.outputs || seconds != want.seconds {
+			t.Errorf("%s: got %d measurements of output and %v s, want %d and %v s", op, outputs, seconds, want.outputs, want.seconds)
+		}
+	}
+}
+
 // Whoever asks for a video and leaves does not end the question to the vendor.
 func TestAnAttemptThatOutlastsItsRequestEnds(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
