@@ -43,7 +43,7 @@ type Counter interface {
 	Usage() billing.Usage
 	// Output is the number of output tokens.
 	Output() int64
-	// Said is the same by the text alone; 0 if there is none.
+	// Said counts only the tokens of the delivered text; 0 if none.
 	Said() int64
 }
 

@@ -141,8 +141,8 @@ type Late struct {
 }
 
 // queue leaves a settlement that failed with err to Run, and returns the client's 503. A whole
-// answer that neither the client nor a repeated request can receive is released instead. If its capture was
-// committed all the same, and only the reply was lost, the release changes nothing.
+// answer that neither the client nor a repeated request can receive is released instead. If
+// the capture was committed and only the reply was lost, the release does nothing.
 func (m *Money) queue(ctx context.Context, s settlement, whole *billing.Attempt, err error) error {
 	if whole != nil && (s.answer == nil || s.answer.Body == nil) && s.outcome.Reason == billing.ReasonComplete {
 		a := *whole

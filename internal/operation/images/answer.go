@@ -126,7 +126,7 @@ type Tap struct {
 	requestID string
 	tokens    bool  // they are paid for
 	partials  int64 // images that came
-	whole     bool  // one of them is more than a partial one
+	whole     bool  // a final image has come
 	done      *billing.Usage
 }
 

@@ -103,7 +103,7 @@ func segmentLength(text string, limit int) int {
 		if blank && (ended || r == '\n') || strings.ContainsRune("。！？；", r) {
 			sentence = next
 		}
-		if !blank && !strings.ContainsRune(`"'”’)]»」』`, r) { // these may stand behind the sign that ends a sentence
+		if !blank && !strings.ContainsRune(`"'”’)]»」』`, r) { // closing quotes and brackets may follow the full stop
 			ended = strings.ContainsRune(".!?…", r)
 		}
 		before = r

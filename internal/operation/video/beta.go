@@ -87,8 +87,8 @@ func (r *Request) readRatio() {
 	}
 }
 
-// readRepeated checks that parameters repeats what is billed. If only parameters says it, it
-// takes it from there.
+// readRepeated checks that parameters agrees with the billed fields; a value given only there
+// is used.
 func (r *Request) readRepeated() {
 	a := &r.asked
 	repeats := func(name, field string, value any, same bool) {

@@ -195,8 +195,7 @@ func nextState(t *video.Task, e *Event, now time.Time) (next video.State, unknow
 	case e.Kind == Accepted:
 		return r.State, ""
 	case strings.EqualFold(r.Word, statusUnknown):
-		// Right after a submission it may not be known yet; after a day it is
-		// not known any more.
+		// The vendor may not know a task right after submission, and forgets it after a day.
 		if now.Sub(t.CreatedAt) > minRemembered {
 			return video.Expired, r.Word
 		}
