@@ -182,14 +182,14 @@ func firstCall(c *config.Components) (path, body string) {
 		if rank >= firstOther {
 			endpoint = all.Specs()[rank-firstOther]
 		}
-		return endpoint.Path, `{"model":"` + model + `",` + endpoint.Example + `}`
+		return endpoint.Path, `{"model":"` + model + `",` + endpoint.Example(model) + `}`
 	}
 	return "/v1/models", ""
 }
 
 // otherRank is the rank of a kind of models that make no text.
 func otherRank(kind gateway.Kind) int {
-	i := slices.IndexFunc(all.Specs(), func(s *operation.Spec) bool { return s.Example != "" && slices.Contains(s.Kinds, string(kind)) })
+	i := slices.IndexFunc(all.Specs(), func(s *operation.Spec) bool { return s.Example != nil && slices.Contains(s.Kinds, string(kind)) })
 	if i < 0 {
 		return noModel
 	}

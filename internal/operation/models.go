@@ -22,7 +22,7 @@ func (w Word) In(id string) bool {
 	return slices.Contains(words, w.Text)
 }
 
-// Members is the [Spec.Probe] that is the same for every model.
+// Members is a [Spec.Probe] or [Spec.Example] that is the same for every model.
 func Members(text string) func(model string) string { return func(string) string { return text } }
 
 // DemoModel is a simulated model, and what it would cost.

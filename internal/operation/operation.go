@@ -76,9 +76,9 @@ type Spec struct {
 	// ProbeCost is 0 for a Probe that costs next to nothing. Of others the lower is
 	// preferred.
 	ProbeCost int
-	// Example is a request to begin with: its members beside the model. It is empty where
+	// Example is a request to begin with: its members beside the model. It is nil where
 	// the server shows none.
-	Example string
+	Example func(model string) string
 	// Demo are the models of the demo.
 	Demo []DemoModel
 }

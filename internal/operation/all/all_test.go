@@ -27,3 +27,27 @@ func TestEachOperationHasACompleteSpec(t *testing.T) {
 		})
 	}
 }
+
+func TestEachSampleOfARequestIsValid(t *testing.T) {
+	for _, s := range Specs() {
+		models := []string{"m"}
+		for _, m := range s.Demo {
+			models = append(models, m.ID)
+		}
+		for _, model := range models {
+			for _, members := range []func(string) string{s.Probe, s.Example} {
+				if members == nil {
+					continue
+				}
+				sample := members(model)
+				r, err := s.Parse([]byte(`{"model":"` + model + `",` + sample + `}`))
+				if err == nil {
+					err = r.Check(&operation.Facts{}, nil, nil)
+				}
+				if err != nil {
+					t.Errorf("%s, %s: %s: %v", s.Op, model, sample, err)
+				}
+			}
+		}
+	}
+}

@@ -18,7 +18,7 @@ var Spec = operation.Spec{
 	Scope:   rule.Generation, Translated: []string{"cache_control"},
 	Models:  models,
 	Probe:   operation.Members(`"max_tokens":1,"messages":[{"role":"user","content":"Hi"}]`),
-	Example: `"stream":true,"messages":[{"role":"user","content":"Hello!"}]`,
+	Example: operation.Members(`"stream":true,"messages":[{"role":"user","content":"Hello!"}]`),
 	Demo: []operation.DemoModel{
 		{ID: "delta-k3", Rates: []billing.Rate{
 			{Unit: billing.Input, Amount: "0.60"}, {Unit: billing.CachedInput, Amount: "0.15"}, {Unit: billing.Output, Amount: "2.50"},

@@ -18,7 +18,7 @@ var Spec = operation.Spec{
 	Models:   models,
 	Words:    []operation.Word{{Text: "embed"}},
 	Probe:    operation.Members(`"input":"Hi"`),
-	Example:  `"input":"Hello!"`,
+	Example:  operation.Members(`"input":"Hello!"`),
 	Demo:     []operation.DemoModel{{ID: "text-embedding-v4", Rates: []billing.Rate{{Unit: billing.Input, Amount: "0.07"}}}},
 }
 

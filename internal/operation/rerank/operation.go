@@ -16,7 +16,7 @@ var Spec = operation.Spec{
 	Models:  models,
 	Words:   []operation.Word{{Text: "rerank"}},
 	Probe:   operation.Members(`"query":"Hi","documents":["Hi"]`),
-	Example: `"query":"Hello!","documents":["Goodbye.","Hello."]`,
+	Example: operation.Members(`"query":"Hello!","documents":["Goodbye.","Hello."]`),
 	Demo:    []operation.DemoModel{{ID: "rerank-v3.5", Rates: []billing.Rate{{Unit: billing.SearchUnit, Amount: "0.002"}}}},
 }
 

@@ -18,11 +18,19 @@ var Spec = operation.Spec{
 	Unknown: UnknownModel, Mismatch: fault.EndpointModelMismatch,
 	Models: models,
 	Words:  []operation.Word{{Text: "tts", Whole: true}},
-	Probe:  operation.Members(`"input":"Hi","response_format":"wav"`), ProbeCost: 1,
+	Probe:  probe, ProbeCost: 1,
 	Demo: []operation.DemoModel{
 		{ID: "alpha3-tts-flash", Rates: []billing.Rate{{Unit: billing.Character, Amount: "10.00"}}},
 		{ID: "alpha3-tts-instruct-flash", Rates: []billing.Rate{{Unit: billing.Character, Amount: "12.00"}}},
 	},
+}
+
+// probe names no format for a model that has only one.
+func probe(model string) string {
+	if len(familyOf(model).Formats) == 0 {
+		return `"input":"Hi"`
+	}
+	return `"input":"Hi","response_format":"wav"`
 }
 
 // models are those of all families.

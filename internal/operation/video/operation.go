@@ -2,6 +2,7 @@ package video
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/operation"
@@ -16,13 +17,24 @@ var Spec = operation.Spec{
 	Units:   [][]billing.Unit{{billing.Second}, {billing.Output}},
 	Parse:   operation.Parser(Parse),
 	Models:  publicModels,
-	Example: `"prompt":"A lighthouse at dusk."`,
+	Example: example,
 	Demo: []operation.DemoModel{
 		{ID: "beta2.6-t2v", Rates: []billing.Rate{
 			{Unit: billing.Second, Variant: "720p", Amount: "0.10"}, {Unit: billing.Second, Variant: "1080p", Amount: "0.15"},
 		}},
 		{ID: "gamma-2-0-260128", Rates: []billing.Rate{{Unit: billing.Output, Amount: "7.00"}}},
 	},
+}
+
+// example has its prompt where the model's family has it.
+func example(model string) string {
+	const prompt = `"prompt":"A lighthouse at dusk."`
+	for _, row := range Models() {
+		if row.Family == video.FamilyBeta && slices.Contains(row.IDs, model) {
+			return `"input":{` + prompt + `}`
+		}
+	}
+	return prompt
 }
 
 // publicModels are those of all rows.
