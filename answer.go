@@ -18,7 +18,7 @@ import (
 
 // readWhole reads and checks an answer that does not stream. The memory that it needed on top
 // of what is kept is released when it returns.
-func (c *call) readWhole(ctx context.Context, q operation.Request, r *upstream.Reply) (_ *operation.Answer, err error) {
+func (e *Entry) readWhole(ctx context.Context, q operation.Request, r *upstream.Reply) (_ *operation.Answer, err error) {
 	defer fault.Recover(&err)
 	buf := buffers.Get().(*bytes.Buffer)
 	inPlace := false // the answer lies in buf, which is its caller's then
@@ -27,16 +27,16 @@ func (c *call) readWhole(ctx context.Context, q operation.Request, r *upstream.R
 			putBuffer(buf)
 		}
 	}()
-	in := limitedReader{limit: c.g.options.MaxAnswer, budget: c.g.admission.Answers(), now: c.g.options.Now}
+	in := limitedReader{limit: e.g.options.MaxAnswer, budget: e.g.admission.Answers(), now: e.g.options.Now}
 	kept := 0
 	defer func() {
 		r.Withheld = in.waited
-		in.finish(kept, &c.slot)
+		in.finish(kept, &e.slot)
 	}()
 	if err := in.readAll(ctx, buf, r.Body); err != nil {
 		return nil, err
 	}
-	a, err := q.ReadAnswer(buf.Bytes(), c.answerOptions())
+	a, err := q.ReadAnswer(buf.Bytes(), e.answerOptions())
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +52,8 @@ func (c *call) readWhole(ctx context.Context, q operation.Request, r *upstream.R
 }
 
 // answerOptions are what reading the call's answer needs.
-func (c *call) answerOptions() operation.AnswerOptions {
-	return operation.AnswerOptions{Price: c.hold.Price, Media: c.model.facts.Media, RequestID: c.id, NewID: c.g.options.NewID}
+func (e *Entry) answerOptions() operation.AnswerOptions {
+	return operation.AnswerOptions{Price: e.hold.Price, Media: e.model.facts.Media, RequestID: e.ID, NewID: e.g.options.NewID}
 }
 
 // limitedReader reads one whole answer up to a limit, within the memory budget.

@@ -36,40 +36,40 @@ const encoderMemory = 1 << 20
 
 // speak asks for the audio of the first part and converts it to the client's
 // format. The other parts are asked for as the client reads.
-func (c *call) speak(req *speechop.Request) (*Response, error) {
-	if err := c.reserve(c.order()); err != nil {
+func (e *Entry) speak(req *speechop.Request) (*Response, error) {
+	if err := e.reserve(e.order()); err != nil {
 		return nil, err
 	}
-	mp3 := c.g.options.MP3
-	v := newSpeechStream(c, req, mp3.Ready())
+	mp3 := e.g.options.MP3
+	v := newSpeechStream(e, req, mp3.Ready())
 	if v.want == speech.MP3 && v.mp3 == nil {
-		if err := c.Reserve(encoderMemory); err != nil {
-			return nil, c.fail(err)
+		if err := e.Reserve(encoderMemory); err != nil {
+			return nil, e.fail(err)
 		}
 	}
 	reply, err := v.open()
 	if err != nil {
-		return nil, c.fail(err)
+		return nil, e.fail(err)
 	}
-	c.channel = reply.Channel
-	a := &Audio{delivery: delivery{c: c, header: resultHeader(reply, 0)}, parts: v, body: v, buf: make([]byte, 32<<10)}
-	a.pieces, c.body = a, v
+	e.channel = reply.Channel
+	a := &Audio{delivery: delivery{e: e, header: resultHeader(reply, 0)}, parts: v, body: v, buf: make([]byte, 32<<10)}
+	a.pieces, e.body = a, v
 	kind := v.format
 	if v.encode {
 		kind = speech.MP3
-		if a.encoder, err = mp3.Encode(c.ctx, v.form, v); err != nil {
+		if a.encoder, err = mp3.Encode(e.ctx, v.form, v); err != nil {
 			_ = v.Close()
-			return nil, c.fail(noMP3(err))
+			return nil, e.fail(noMP3(err))
 		}
 		a.body = a.encoder
 	}
 	a.header["Content-Type"] = []string{speechop.ContentType(kind)}
-	c.model.announce(a.header)
+	e.model.announce(a.header)
 	a.mu.Lock() // what is watched over may end at once
 	defer a.mu.Unlock()
 	a.watch()
-	c.follow(a.clientLeft)
-	return c.respond(Response{Header: a.header, Audio: a, Dropped: reply.Dropped}), nil
+	e.follow(a.clientLeft)
+	return e.respond(Response{Header: a.header, Audio: a, Dropped: reply.Dropped}), nil
 }
 
 // noMP3 is the error of an encoder that failed.
@@ -116,7 +116,7 @@ func (a *Audio) Next() (out []byte, err error) {
 // emit returns the first n bytes and holds back the one behind them.
 func (a *Audio) emit(n int) []byte {
 	if !a.hasLast {
-		a.c.markFirstByte(a.c.g.options.Now())
+		a.e.markFirstByte(a.e.g.options.Now())
 	}
 	a.last, a.hasLast = a.buf[n], true
 	a.delivered = a.parts.readCharacters()
@@ -132,9 +132,9 @@ func (a *Audio) finish(n int) ([]byte, error) {
 		return nil, a.fail(upstream.BadAnswer("The upstream's audio is empty.", nil))
 	}
 	a.copyForReplay(a.buf[:n])
-	err := a.end(a.c.quote.Bound, billing.ReasonComplete, a.c.answerRecord(a.header, a.copied), nil)
+	err := a.end(a.e.quote.Bound, billing.ReasonComplete, a.e.answerRecord(a.header, a.copied), nil)
 	a.stop()
-	a.c.close()
+	a.e.close()
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (a *Audio) failed(err error) error {
 func (a *Audio) clientLeft(cause error) {
 	a.parts.asking <- struct{}{}
 	defer func() { <-a.parts.asking }()
-	a.c.cancel(cause)
+	a.e.cancel(cause)
 }
 
 // Close ends the answer. Before its end that settles the call as one whose client
@@ -172,7 +172,7 @@ func (a *Audio) Close() error {
 func (a *Audio) breakOff(error) *idempotency.Record {
 	a.unwatch()
 	a.stop()
-	return a.c.answerRecord(a.header, nil)
+	return a.e.answerRecord(a.header, nil)
 }
 
 // used is the characters of the parts that were delivered. If the client disconnected, or
@@ -189,7 +189,7 @@ func (a *Audio) withhold(error) {}
 
 // stop ends all that makes the audio. When it returns, no goroutine of it is left.
 func (a *Audio) stop() {
-	a.c.cancel(errCalledOff) // a part that is being opened
+	a.e.cancel(errCalledOff) // a part that is being opened
 	_ = a.parts.Close()
 	if a.encoder != nil {
 		_ = a.encoder.Close() // the end was judged before
@@ -205,7 +205,7 @@ func (a *Audio) Read(p []byte) (int, error) { return a.read(p, a.Next) }
 // made of several, or the samples alone for an encoder. Its errors but io.EOF
 // are *fault.Error. Read may run in another goroutine than the other methods.
 type speechStream struct {
-	c     *call
+	e     *Entry
 	parts []speechop.Part
 	want  string // the format that was asked for
 	mp3   error  // why no MP3 can be made of WAV; nil if it can
@@ -226,8 +226,8 @@ type speechStream struct {
 	answered int64      // characters of the parts that an upstream has answered
 }
 
-func newSpeechStream(c *call, req *speechop.Request, mp3 error) *speechStream {
-	v := &speechStream{c: c, parts: req.Parts(c.model.Voices, c.model.Batch), want: req.Format(), mp3: mp3, asking: make(chan struct{}, 1)}
+func newSpeechStream(e *Entry, req *speechop.Request, mp3 error) *speechStream {
+	v := &speechStream{e: e, parts: req.Parts(e.model.Voices, e.model.Batch), want: req.Format(), mp3: mp3, asking: make(chan struct{}, 1)}
 	for _, p := range v.parts {
 		p.TakesWAV = v.want == speech.WAV || mp3 == nil
 	}
@@ -237,17 +237,17 @@ func newSpeechStream(c *call, req *speechop.Request, mp3 error) *speechStream {
 // open asks for the audio of the next part.
 func (v *speechStream) open() (*upstream.Reply, error) {
 	p := v.parts[v.at]
-	sent := v.c.outgoing(p.Outgoing(0))
-	if sent.Caller = v.c.client.Done(); v.at > 0 {
+	sent := v.e.outgoing(p.Outgoing(0))
+	if sent.Caller = v.e.client.Done(); v.at > 0 {
 		sent.MaxWait = partMaxWait
 	}
-	if v.at == 0 && v.c.observed { // the caller waits for it
-		defer v.c.spent(&v.c.entry.phases.Upstream, v.c.g.options.Now())
+	if v.at == 0 && v.e.observed { // the caller waits for it
+		defer v.e.spent(&v.e.record.phases.Upstream, v.e.g.options.Now())
 	}
 	v.asking <- struct{}{}
 	defer func() { <-v.asking }()
-	part, reply, err := ask(v.c.ctx, &v.c.g.observers, v.c.routes, &sent, v.read)
-	v.c.recordAttempts(p.Request, reply)
+	part, reply, err := ask(v.e.ctx, &v.e.g.observers, v.e.routes, &sent, v.read)
+	v.e.recordAttempts(p.Request, reply)
 	if err == nil {
 		v.setPart(part)
 	}

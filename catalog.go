@@ -180,10 +180,10 @@ func (u *unpricedModels) add(id string) bool {
 
 // noteUnpriced tells the operator, once after each reload, that a model which a channel serves
 // is not sold. Its callers read that it does not exist.
-func (c *call) noteUnpriced() {
-	if id := clip(c.info.Model); c.catalog.requirePrice && c.catalog.supports(c.spec, c.info.Model) && c.catalog.unpriced.add(id) {
-		c.g.options.Logger.Warn("a model was asked for that is not sold: its price lacks units; add them under prices",
-			"request_id", c.id, "model", id, "operation", c.spec.Op, "lacks", MissingUnits(c.spec.Op, c.catalog.prices.Price(c.info.Model)))
+func (e *Entry) noteUnpriced() {
+	if id := clip(e.info.Model); e.catalog.requirePrice && e.catalog.supports(e.spec, e.info.Model) && e.catalog.unpriced.add(id) {
+		e.g.options.Logger.Warn("a model was asked for that is not sold: its price lacks units; add them under prices",
+			"request_id", e.ID, "model", id, "operation", e.spec.Op, "lacks", MissingUnits(e.spec.Op, e.catalog.prices.Price(e.info.Model)))
 	}
 }
 

@@ -12,16 +12,16 @@ import (
 )
 
 // delivery is an answer that reaches the client piece by piece: the state machine of
-// Stream and Audio, whose Next pulls the pieces. It has taken the call over. It ends
+// Stream and Audio, whose Next pulls the pieces. It has taken the entry over. It ends
 // once: by the last piece, by an error, or by the end of the call's context, which
 // ends it between two calls of Next too. The call is settled before the client gets
 // the last piece.
 //
 // That the client has left is noticed in one of two ways: the context of its request ends
-// (call.follow), or whoever writes the pieces cannot, and calls Close. A Stream may then be
+// (Entry.follow), or whoever writes the pieces cannot, and calls Close. A Stream may then be
 // read on (drain.go).
 type delivery struct {
-	c      *call
+	e      *Entry
 	pieces pieceSource
 	header http.Header // what the client was sent, for a duplicate
 
@@ -50,11 +50,11 @@ type pieceSource interface {
 
 // watch ends the answer when the call's context ends; mu is held.
 func (d *delivery) watch() {
-	d.unwatch = context.AfterFunc(d.c.ctx, func() {
+	d.unwatch = context.AfterFunc(d.e.ctx, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if !d.busy {
-			_ = d.fail(d.c.ctx.Err())
+			_ = d.fail(d.e.ctx.Err())
 		}
 	})
 }
@@ -72,7 +72,7 @@ func (d *delivery) leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.busy = false
-	if err := d.c.ctx.Err(); err != nil {
+	if err := d.e.ctx.Err(); err != nil {
 		_ = d.fail(err)
 	}
 }
@@ -83,17 +83,17 @@ func (d *delivery) fail(err error) error {
 	if d.ended {
 		return d.err
 	}
-	reason, err := d.c.endReason(truncatedError(err))
+	reason, err := d.e.endReason(truncatedError(err))
 	d.gone = d.gone || reason == billing.ReasonClientGone
 	switch {
 	case d.gone:
-		reason, err = billing.ReasonClientGone, d.c.clientError()
+		reason, err = billing.ReasonClientGone, d.e.clientError()
 	case errors.Is(err, billing.ErrHoldEnded):
 		reason = billing.ReasonInternal
 	}
 	kept := d.pieces.breakOff(err)
 	err = d.end(d.pieces.used(err), reason, kept, err)
-	d.c.close()
+	d.e.close()
 	return err
 }
 
@@ -101,9 +101,9 @@ func (d *delivery) fail(err error) error {
 // a duplicate gets. mu is held.
 func (d *delivery) end(used billing.Usage, reason string, kept *idempotency.Record, err error) error {
 	if d.gone {
-		d.c.entry.clientGone = true
+		d.e.record.clientGone = true
 	}
-	if failed := d.c.capture(used, reason, money.Outcome{Answer: kept}); failed != nil {
+	if failed := d.e.capture(used, reason, money.Outcome{Answer: kept}); failed != nil {
 		err = failed
 		d.pieces.withhold(err)
 	}
@@ -114,7 +114,7 @@ func (d *delivery) end(used billing.Usage, reason string, kept *idempotency.Reco
 
 // copyForReplay copies what goes out, up to just over what is kept.
 func (d *delivery) copyForReplay(out []byte) {
-	if d.c.claim != nil && len(d.copied) <= idempotency.MaxAnswer {
+	if d.e.claim != nil && len(d.copied) <= idempotency.MaxAnswer {
 		d.copied = append(d.copied, out...)
 	}
 }
@@ -138,7 +138,7 @@ func (d *delivery) Close() error {
 	defer d.mu.Unlock()
 	d.closed, d.rest = true, nil
 	if !d.ended {
-		d.c.cancel(context.Canceled)
+		d.e.cancel(context.Canceled)
 		_ = d.fail(context.Canceled)
 	}
 	return nil
@@ -157,5 +157,5 @@ func (d *delivery) Err() error {
 func (d *delivery) Receipt() (billing.Receipt, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.c.Receipt()
+	return d.e.Receipt()
 }

@@ -15,11 +15,11 @@ const toItsEnd = time.Duration(math.MaxInt64)
 // only its last event says what it costs. 0 means that it is cancelled, which ends its
 // vendor's work and bill. drain is the limit of the channel that answers. It does not shorten
 // the reading where reasoning may be hidden: its count comes at the end.
-func (c *call) readOnLimit(drain time.Duration) time.Duration {
+func (e *Entry) readOnLimit(drain time.Duration) time.Duration {
 	switch {
-	case c.spec.Unstoppable:
+	case e.spec.Unstoppable:
 		return toItsEnd
-	case c.mayHideReasoning():
+	case e.mayHideReasoning():
 		return router.MaxDrain
 	}
 	return drain
@@ -27,8 +27,8 @@ func (c *call) readOnLimit(drain time.Duration) time.Duration {
 
 // mayHideReasoning reports whether the model may reason without showing it: it is known to
 // hide its reasoning, or the request asks for some, which a vendor may show in part only.
-func (c *call) mayHideReasoning() bool {
-	return c.model.facts.HidesReasoning || c.info.Stream.AsksForReasoning()
+func (e *Entry) mayHideReasoning() bool {
+	return e.model.facts.HidesReasoning || e.info.Stream.AsksForReasoning()
 }
 
 // follow has the stream end with its client, from now on, or be read on for at most limit.
@@ -39,7 +39,7 @@ func (s *Stream) follow(limit time.Duration) {
 		return
 	}
 	s.readOn = limit
-	s.c.follow(s.clientLeft)
+	s.e.follow(s.clientLeft)
 }
 
 // clientLeft runs when the client has disconnected: the stream is cancelled, or read on
@@ -51,14 +51,14 @@ func (s *Stream) clientLeft(cause error) {
 	case s.ended || s.gone:
 		return
 	case s.readOn == 0:
-		s.c.cancel(cause)
+		s.e.cancel(cause)
 		return
 	}
 	if s.heartbeat != nil {
 		s.heartbeat.Stop()
 	}
 	s.gone = true
-	s.readOnTimer = time.AfterFunc(s.readOn, func() { s.c.cancel(cause) })
+	s.readOnTimer = time.AfterFunc(s.readOn, func() { s.e.cancel(cause) })
 }
 
 // Close ends the stream. Before its end that settles the call as one whose client

@@ -3,17 +3,25 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/admission"
+	"github.com/tollhouse-ai/gateway/internal/money"
 	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/operation/all"
 	"github.com/tollhouse-ai/gateway/internal/outage"
+	"github.com/tollhouse-ai/gateway/internal/replay"
+	"github.com/tollhouse-ai/gateway/internal/stored"
+	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -44,16 +52,97 @@ type Caller struct {
 	inProcess bool // a typed call, whose caller is in the context
 }
 
-// Entry is one request whose caller was let in. Do answers it, once; a server that answers
-// by itself, with a list of models for instance, calls no Do. End ends it in any case.
+// Entry is one request whose caller was let in, from its id to its log line. Do answers it,
+// once; a server that answers by itself, with a list of models for instance, calls no Do. End
+// ends it in any case.
 //
 // An Entry is for one goroutine at a time, except that a heartbeat may ask for Limits while
 // Do runs.
+//
+// It owns all that the request takes, and gives it back in two steps, each of which does
+// nothing when it is repeated. close ends the work: the hold, the idempotency key, the
+// limiter's lease, the context, the form and the place among the running requests. A Stream or
+// an Audio takes the request over, and closes it at its own end. release gives back the slot
+// and the memory of request and answer, once the answer is written.
 type Entry struct {
 	// ID is the request's id, made by the gateway.
 	ID string
 
-	call
+	g         *Gateway
+	catalog   *catalog // of the moment when it began
+	started   time.Time
+	outer     context.Context // of the request, as the Observer made it; nil before it knows
+	observing callContext     // what outer is where there is an Observer
+	observed  bool            // there is one, for whom more is measured
+	begun     bool            // its caller was let in
+	ended     bool            // its log line is written
+
+	// Of the request.
+	clientID       string
+	idempotencyKey string
+	header         http.Header // that travels on
+	query          string      // likewise
+	sessionName    string      // as the caller names it beside the body; never to be logged
+	trail          *via.Trail  // the gateways that it has passed, with this one
+	principal      *auth.Principal
+	limits         auth.State        // what is left of the principal's
+	spec           *operation.Spec   // of its endpoint; nil until the request is parsed
+	request        operation.Request // nil once it is not needed any more: it may have megabytes
+	info           operation.Info    // of the request
+	model          *Model            // of the catalog, and not to be changed
+	passing        passing           // what its channels do with the request
+	price          *billing.Price    // of the model; nil if it costs nothing
+	quote          operation.Quote   // of the request by the model and its price
+
+	// While it runs.
+	client    via.Context // the client's, of which ctx is made; its end ends ctx where the call follows it
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	unfollow  func() bool // stops following the client's context; nil where the call does not
+	heartbeat func([]byte)
+	only      string        // the channel that is asked; empty for any that serves the model
+	key       string        // and its key; empty for any
+	channel   string        // that answered
+	routes    router.Routes // the channels that may answer, as the catalog had them
+
+	// What it has taken.
+	slot  admission.Slot // among the running calls, with the memory of its body and answers
+	lease auth.Lease     // nil when it is released
+	claim *replay.Claim  // to the idempotency key, which the hold makes; nil for none
+	hold  money.Hold
+	body  io.Closer // of the upstream's answer, where it reaches the client piece by piece; else nil
+
+	// What came of it.
+	failed []billing.Attempt // that the operator pays for
+	turn   *stored.Turn      // of a request for a response; nil where none are kept
+	tap    operation.Tap     // of a stream; nil for any other
+	parts  *parts            // of a request that was split
+
+	record   record
+	response Response
+}
+
+// record is what the log line has besides the entry itself.
+type record struct {
+	op          upstream.Op
+	model       string
+	stream      bool
+	attempts    []upstream.Attempt
+	receipt     *billing.Receipt // nil until it is settled
+	charge      string           // of the receipt
+	clientGone  bool             // the client disconnected
+	replayed    bool             // the answer is an earlier request's
+	affinity    string           // what became of its session; empty where no upstream answered
+	firstByteAt time.Duration    // until the first of a stream or of audio was there
+	phases      Phases
+}
+
+// newEntry begins a request. It pins the models, channels and prices of this moment.
+func (g *Gateway) newEntry() *Entry {
+	id := g.options.NewID("req_")
+	e := &Entry{ID: id, g: g, trail: g.trail, catalog: g.catalog.Load(), started: g.options.Now(), observed: len(g.observers.all) > 0}
+	e.response.ID, e.response.entry = id, e
+	return e
 }
 
 // Enter finds out whose request it is, and counts it. Its error is a 401 or a 403 for the
@@ -71,46 +160,46 @@ func (g *Gateway) Enter(ctx context.Context, caller Caller) (*Entry, error) {
 }
 
 // begin is Enter once the Observer knows the request.
-func (c *call) begin(ctx context.Context, caller *Caller) (err error) {
+func (e *Entry) begin(ctx context.Context, caller *Caller) (err error) {
 	defer fault.Recover(&err)
 	if caller.Refused != nil {
 		return caller.Refused
 	}
-	if err := c.authenticate(ctx, caller); err != nil {
+	if err := e.authenticate(ctx, caller); err != nil {
 		return err
 	}
-	if err := c.countRequest(ctx); err != nil {
+	if err := e.countRequest(ctx); err != nil {
 		return err
 	}
 	if len(caller.Via) > 0 {
-		trail, err := c.g.trail.After(caller.Via)
+		trail, err := e.g.trail.After(caller.Via)
 		if err != nil {
 			return err
 		}
-		c.trail = trail
+		e.trail = trail
 	}
-	c.begun, c.sessionName = true, caller.sessionName(ctx)
+	e.begun, e.sessionName = true, caller.sessionName(ctx)
 	return nil
 }
 
 // authenticate finds the principal: that in ctx, or that of the token. It fails
 // with a 401 or a 403; an error of the Authenticator's store never looks like a
 // wrong key.
-func (c *call) authenticate(ctx context.Context, caller *Caller) (err error) {
-	if c.principal, err = c.g.principal(ctx); err == nil || caller.inProcess {
+func (e *Entry) authenticate(ctx context.Context, caller *Caller) (err error) {
+	if e.principal, err = e.g.principal(ctx); err == nil || caller.inProcess {
 		return err
 	}
-	if c.observed {
-		defer c.spent(&c.entry.phases.Auth, c.g.options.Now())
+	if e.observed {
+		defer e.spent(&e.record.phases.Auth, e.g.options.Now())
 	}
-	p, err := c.g.options.Authenticator.Authenticate(ctx, caller.Token)
+	p, err := e.g.options.Authenticator.Authenticate(ctx, caller.Token)
 	switch {
 	case err != nil:
 		return outage.Error(err)
 	case p == nil:
 		return fault.New(fault.InternalError, "The authenticator gave neither a principal nor an error.")
 	}
-	c.principal = p
+	e.principal = p
 	return nil
 }
 
@@ -133,41 +222,41 @@ var local = auth.Principal{Account: "local", Key: "local", Name: "local"}
 
 // countRequest counts the request against the requests per minute of its key; a
 // 429 says that there were too many.
-func (c *call) countRequest(ctx context.Context) (err error) {
-	if c.observed {
-		defer c.spent(&c.entry.phases.Admit, c.g.options.Now())
+func (e *Entry) countRequest(ctx context.Context) (err error) {
+	if e.observed {
+		defer e.spent(&e.record.phases.Admit, e.g.options.Now())
 	}
-	c.limits, err = c.g.options.Limiter.Request(ctx, c.principal)
+	e.limits, err = e.g.options.Limiter.Request(ctx, e.principal)
 	return outage.Error(err)
 }
 
 // Principal is whose request it is; nil where that was not found out.
-func (c *call) Principal() *auth.Principal { return c.principal }
+func (e *Entry) Principal() *auth.Principal { return e.principal }
 
 // Context is the request's context with its principal and what the Observer put
 // there, for other methods of the Gateway.
-func (c *call) Context() context.Context {
-	if c.principal == nil {
-		return c.outer
+func (e *Entry) Context() context.Context {
+	if e.principal == nil {
+		return e.outer
 	}
-	return auth.NewContext(c.outer, c.principal)
+	return auth.NewContext(e.outer, e.principal)
 }
 
 // Limits is what is left of the key's limits.
-func (c *call) Limits() auth.State { return c.limits }
+func (e *Entry) Limits() auth.State { return e.limits }
 
 // AcquireSlot takes a slot among the running calls, for which it waits a moment, and
 // reports whether a body of so many bytes, if that is known, would fit in memory. Do
 // takes a slot too. A server calls AcquireSlot before it reads a body, so that a request
 // that is refused costs nothing. The error is a 503, or a 401 if the caller is not known.
-func (c *call) AcquireSlot(ctx context.Context, bytes int64) error {
-	if c.principal == nil {
+func (e *Entry) AcquireSlot(ctx context.Context, bytes int64) error {
+	if e.principal == nil {
 		return errUnknownCaller
 	}
-	if c.observed {
-		defer c.spent(&c.entry.phases.Admit, c.g.options.Now())
+	if e.observed {
+		defer e.spent(&e.record.phases.Admit, e.g.options.Now())
 	}
-	if err := c.g.admission.Enter(ctx, c.principal, bytes, &c.slot); err != nil {
+	if err := e.g.admission.Enter(ctx, e.principal, bytes, &e.slot); err != nil {
 		return fault.From(err)
 	}
 	return nil
@@ -177,11 +266,11 @@ func (c *call) AcquireSlot(ctx context.Context, bytes int64) error {
 // or until a stream of it has begun. It is for large ones: the first 64 KiB are
 // part of any call. The error is a 503 if there is no memory for them now, or if the
 // account has as much as it may; and a 401 if the caller is not known.
-func (c *call) Reserve(n int64) error {
-	if c.principal == nil {
+func (e *Entry) Reserve(n int64) error {
+	if e.principal == nil {
 		return errUnknownCaller
 	}
-	return c.g.admission.Reserve(c.principal, n, &c.slot)
+	return e.g.admission.Reserve(e.principal, n, &e.slot)
 }
 
 // errUnknownCaller is the 401 of an entry whose request was refused before its
@@ -216,7 +305,7 @@ func (g *Gateway) Do(ctx context.Context, caller Caller, q *Request) (*Response,
 	if err == nil {
 		_, err = e.Do(e.outer, q)
 	} else if q.Form != nil {
-		g.closeForm(&e.call, q.Form)
+		g.closeForm(e, q.Form)
 	}
 	if err != nil {
 		e.end(0, err)
@@ -228,40 +317,40 @@ func (g *Gateway) Do(ctx context.Context, caller Caller, q *Request) (*Response,
 // whole answer is settled when Do returns it; a stream settles itself. A later Do fails.
 //
 // Every error is a *fault.Error, and then nothing is left to settle.
-func (c *call) Do(ctx context.Context, q *Request) (*Response, error) {
-	err := c.do(c.withObserver(ctx), q)
-	if q.Form != nil && (err != nil || c.response.Stream == nil) {
-		c.g.closeForm(c, q.Form) // a stream's is closed with its call
+func (e *Entry) Do(ctx context.Context, q *Request) (*Response, error) {
+	err := e.do(e.withObserver(ctx), q)
+	if q.Form != nil && (err != nil || e.response.Stream == nil) {
+		e.g.closeForm(e, q.Form) // a stream's is closed with its call
 	}
 	if err != nil {
 		return nil, fault.From(err)
 	}
-	return &c.response, nil
+	return &e.response, nil
 }
 
 // do is Do without the request's form.
-func (c *call) do(ctx context.Context, q *Request) (err error) {
+func (e *Entry) do(ctx context.Context, q *Request) (err error) {
 	defer fault.Recover(&err)
-	if err := c.mustBeOpen(); err != nil {
+	if err := e.mustBeOpen(); err != nil {
 		return err
 	}
-	c.idempotencyKey, c.header, c.query = q.IdempotencyKey, q.Header, q.Query
-	if err := c.parse(q); err != nil {
+	e.idempotencyKey, e.header, e.query = q.IdempotencyKey, q.Header, q.Query
+	if err := e.parse(q); err != nil {
 		return err
 	}
-	return c.run(ctx)
+	return e.run(ctx)
 }
 
 // mustBeOpen fails for an entry that was refused, was answered, or has ended.
-func (c *call) mustBeOpen() error {
-	if c.begun && !c.ended && c.entry.op == "" {
+func (e *Entry) mustBeOpen() error {
+	if e.begun && !e.ended && e.record.op == "" {
 		return nil
 	}
 	return fault.New(fault.InternalError, "The Entry was refused, has an operation of its own, or has ended.")
 }
 
 // parse reads the request.
-func (c *call) parse(q *Request) (err error) {
+func (e *Entry) parse(q *Request) (err error) {
 	spec := all.Find(q.Op)
 	var r operation.Request
 	switch {
@@ -273,15 +362,15 @@ func (c *call) parse(q *Request) (err error) {
 		r, err = spec.Parse(q.Body)
 	}
 	if err == nil {
-		c.setRequest(spec, r)
+		e.setRequest(spec, r)
 	}
 	return err
 }
 
 // closeForm closes a form that is not needed any more.
-func (g *Gateway) closeForm(c *call, form *upstream.Form) {
+func (g *Gateway) closeForm(e *Entry, form *upstream.Form) {
 	if err := form.Close(); err != nil {
-		g.options.Logger.Error("closing the form of a request failed", "request_id", c.id, "error", err)
+		g.options.Logger.Error("closing the form of a request failed", "request_id", e.ID, "error", err)
 	}
 }
 
@@ -307,13 +396,13 @@ type Response struct {
 	// same idempotency key; a stream's body is all its events.
 	Replayed bool
 
-	call *call
-	task *video.Task // that was accepted
+	entry *Entry
+	task  *video.Task // that was accepted
 }
 
 // Receipt is what the request cost; false before it was settled, or if it was
 // refused before anything was held.
-func (r *Response) Receipt() (billing.Receipt, bool) { return r.call.Receipt() }
+func (r *Response) Receipt() (billing.Receipt, bool) { return r.entry.Receipt() }
 
 // Close ends the request of a [Gateway.Do]: it closes Stream or Audio, and gives back the
 // slot and the memory. A stream that was not read to its end is settled as one whose client
@@ -328,24 +417,24 @@ func (r *Response) Close() error {
 		_ = r.Audio.Close() // it returns nil
 		err = r.Audio.Err()
 	}
-	r.call.end(0, err)
+	r.entry.end(0, err)
 	return nil
 }
 
 // Receipt is what the request cost, beside an error too; false before it was settled, or if
 // it was refused before anything was held.
-func (c *call) Receipt() (billing.Receipt, bool) {
-	if c.entry.receipt == nil {
+func (e *Entry) Receipt() (billing.Receipt, bool) {
+	if e.record.receipt == nil {
 		return billing.Receipt{}, false
 	}
-	return *c.entry.receipt, true
+	return *e.record.receipt, true
 }
 
 // AppendError appends the event that ends a broken stream of the request, in the
 // form of its operation.
-func (c *call) AppendError(dst []byte, err error) []byte {
-	if c.spec != nil && c.spec.ErrorEvent != nil {
-		return c.spec.ErrorEvent(dst, c.id, c.tap, fault.From(err))
+func (e *Entry) AppendError(dst []byte, err error) []byte {
+	if e.spec != nil && e.spec.ErrorEvent != nil {
+		return e.spec.ErrorEvent(dst, e.ID, e.tap, fault.From(err))
 	}
 	return appendErrorEvent(dst, err)
 }
@@ -378,12 +467,12 @@ func appendErrorEvent(dst []byte, err error) []byte {
 // Release gives back the slot and the memory of the request and of its answer before End:
 // Body must not be used any more. It is for a request that was answered and only waits on.
 // Later calls do nothing.
-func (c *call) Release() {
-	if !c.response.Replayed {
-		putBody(c.response.Body)
+func (e *Entry) Release() {
+	if !e.response.Replayed {
+		putBody(e.response.Body)
 	}
-	c.response.Body = nil
-	c.release()
+	e.response.Body = nil
+	e.release()
 }
 
 // End closes the answer's Stream or Audio, gives everything back, writes the request's one
@@ -391,30 +480,30 @@ func (c *call) Release() {
 // read to its end is settled as one whose client disconnected, which may take half a minute
 // where the channel drains. err is what the client was sent; nil if all went well. status is
 // the HTTP status, 0 in process. Later calls do nothing.
-func (c *call) End(status int, err error) {
-	c.end(status, err)
-	if c.response.Body != nil && !c.response.Replayed { // what is replayed is the store's
-		putBody(c.response.Body)
+func (e *Entry) End(status int, err error) {
+	e.end(status, err)
+	if e.response.Body != nil && !e.response.Replayed { // what is replayed is the store's
+		putBody(e.response.Body)
 	}
-	c.response.Body = nil
+	e.response.Body = nil
 }
 
 // end is End for an answer whose Body its caller keeps.
-func (c *call) end(status int, err error) {
-	if c.response.Stream != nil {
-		_ = c.response.Stream.Close() // it returns nil
+func (e *Entry) end(status int, err error) {
+	if e.response.Stream != nil {
+		_ = e.response.Stream.Close() // it returns nil
 	}
-	if c.response.Audio != nil {
-		_ = c.response.Audio.Close() // it returns nil
+	if e.response.Audio != nil {
+		_ = e.response.Audio.Close() // it returns nil
 	}
-	if c.ended {
+	if e.ended {
 		return
 	}
-	c.ended = true
-	c.release()
-	e := c.requestEvent(c.g.options.Now(), status, fault.From(err))
-	c.log(c.outer, &e)
-	if c.observed {
-		c.g.observers.end(c.outer, e)
+	e.ended = true
+	e.release()
+	event := e.requestEvent(e.g.options.Now(), status, fault.From(err))
+	e.log(e.outer, &event)
+	if e.observed {
+		e.g.observers.end(e.outer, event)
 	}
 }

@@ -42,48 +42,48 @@ func (g *Gateway) Estimate(ctx context.Context, caller Caller, q *Request) (_ Es
 		return e.Estimate(ctx, q)
 	}
 	if q.Form != nil {
-		g.closeForm(&e.call, q.Form)
+		g.closeForm(e, q.Form)
 	}
 	return Estimate{}, err
 }
 
 // Estimate is [Gateway.Estimate] for a request whose caller was let in.
-func (c *call) Estimate(ctx context.Context, q *Request) (_ Estimate, err error) {
+func (e *Entry) Estimate(ctx context.Context, q *Request) (_ Estimate, err error) {
 	if q.Form != nil {
-		defer c.g.closeForm(c, q.Form)
+		defer e.g.closeForm(e, q.Form)
 	}
 	defer fault.Recover(&err)
-	if err := c.mustBeOpen(); err != nil {
+	if err := e.mustBeOpen(); err != nil {
 		return Estimate{}, err
 	}
-	if err := c.parse(q); err != nil {
+	if err := e.parse(q); err != nil {
 		return Estimate{}, err
 	}
-	return c.estimate(c.withObserver(ctx))
+	return e.estimate(e.withObserver(ctx))
 }
 
-func (c *call) estimate(ctx context.Context) (Estimate, error) {
-	m, err := c.findModel()
+func (e *Entry) estimate(ctx context.Context) (Estimate, error) {
+	m, err := e.findModel()
 	if err == nil {
-		err = c.check(ctx, m)
+		err = e.check(ctx, m)
 	}
 	if err != nil {
 		return Estimate{}, err
 	}
-	e := Estimate{Operation: c.spec.Op, Model: m.ID}
-	if c.info.Counter != nil {
-		e.Exact = true
-		return e, nil
+	estimate := Estimate{Operation: e.spec.Op, Model: m.ID}
+	if e.info.Counter != nil {
+		estimate.Exact = true
+		return estimate, nil
 	}
-	e.Usage, e.PriceVersion, e.Exact = c.quote.Bound, c.price.Version(), !c.quote.Inexact && soldByUnits(c.price)
-	e.Open = !e.Exact && c.quote.Open()
-	if e.Most, err = c.price.Cost(c.quote.Bound); err == nil {
-		e.Least, err = c.price.Cost(c.quote.Least)
+	estimate.Usage, estimate.PriceVersion, estimate.Exact = e.quote.Bound, e.price.Version(), !e.quote.Inexact && soldByUnits(e.price)
+	estimate.Open = !estimate.Exact && e.quote.Open()
+	if estimate.Most, err = e.price.Cost(e.quote.Bound); err == nil {
+		estimate.Least, err = e.price.Cost(e.quote.Least)
 	}
 	if err != nil {
 		return Estimate{}, fault.Invalid("", "The request could cost more than any account holds. Ask for less.")
 	}
-	return e, nil
+	return estimate, nil
 }
 
 // soldByUnits reports whether all that the price is for is known beforehand: how

@@ -219,7 +219,7 @@ func (g *Gateway) Backlog() Backlog {
 // cancel them.
 type calls struct {
 	mu      sync.Mutex
-	running map[*call]struct{}
+	running map[*Entry]struct{}
 	streams int // of those that run
 	down    bool
 	idle    chan struct{} // closed when down and nothing runs
@@ -231,31 +231,31 @@ var errShuttingDown = &fault.Error{
 }
 
 // add registers a call; it fails while shutting down.
-func (c *calls) add(one *call) error {
+func (c *calls) add(e *Entry) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.down {
 		return errShuttingDown
 	}
 	if c.running == nil {
-		c.running = make(map[*call]struct{})
+		c.running = make(map[*Entry]struct{})
 	}
-	c.running[one] = struct{}{}
-	if one.entry.stream {
+	c.running[e] = struct{}{}
+	if e.record.stream {
 		c.streams++
 	}
 	return nil
 }
 
 // remove takes a call out; a second time does nothing.
-func (c *calls) remove(one *call) {
+func (c *calls) remove(e *Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.running[one]; !ok {
+	if _, ok := c.running[e]; !ok {
 		return
 	}
-	delete(c.running, one)
-	if one.entry.stream {
+	delete(c.running, e)
+	if e.record.stream {
 		c.streams--
 	}
 	if c.down && len(c.running) == 0 {

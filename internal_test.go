@@ -31,7 +31,7 @@ func TestAShutdownWhoseTimeEndsWithTheLastCallHasCutNothingShort(t *testing.T) {
 	cancel()
 	for range 50 { // which of the two is seen first is chance
 		var all calls
-		c := &call{cancel: func(error) { t.Error("the call was cut short") }}
+		c := &Entry{cancel: func(error) { t.Error("the call was cut short") }}
 		if err := all.add(c); err != nil {
 			t.Fatal(err)
 		}

@@ -300,7 +300,7 @@ func newAttempt(id string, op upstream.Op, a upstream.Attempt) AttemptEvent {
 // that it can be a part of the request.
 type callContext struct {
 	context.Context
-	call *call
+	entry *Entry
 }
 
 type callKey struct{}
@@ -308,7 +308,7 @@ type callKey struct{}
 // Value is that of the context, or the call.
 func (c *callContext) Value(key any) any {
 	if key == (callKey{}) {
-		return c.call
+		return c.entry
 	}
 	return c.Context.Value(key)
 }
@@ -316,18 +316,18 @@ func (c *callContext) Value(key any) any {
 // withObserver reports the beginning of the call, unless that was done, and
 // returns the context of what follows: it ends with ctx, and has the Observer's
 // values, whether or not ctx was made of what the Observer returned.
-func (c *call) withObserver(ctx context.Context) context.Context {
+func (e *Entry) withObserver(ctx context.Context) context.Context {
 	switch {
-	case c.outer == nil:
-		if c.outer = ctx; c.observed {
-			c.observing = callContext{c.g.observers.start(ctx, c.id, c.started), c}
-			c.outer = &c.observing
+	case e.outer == nil:
+		if e.outer = ctx; e.observed {
+			e.observing = callContext{e.g.observers.start(ctx, e.ID, e.started), e}
+			e.outer = &e.observing
 		}
-		return c.outer
-	case !c.observed || c == ctx.Value(callKey{}):
+		return e.outer
+	case !e.observed || e == ctx.Value(callKey{}):
 		return ctx
 	}
-	return valued{ctx, c.outer}
+	return valued{ctx, e.outer}
 }
 
 // valued ends with one context and has the values of another before its own.
@@ -345,60 +345,60 @@ func (v valued) Value(key any) any {
 }
 
 // spent adds the time since began to a phase.
-func (c *call) spent(phase *time.Duration, began time.Time) {
-	*phase += c.g.options.Now().Sub(began)
+func (e *Entry) spent(phase *time.Duration, began time.Time) {
+	*phase += e.g.options.Now().Sub(began)
 }
 
 // markFirstByte records when the first of a stream or of audio was ready.
-func (c *call) markFirstByte(now time.Time) {
-	if c.entry.firstByteAt == 0 {
-		c.entry.firstByteAt = now.Sub(c.started)
+func (e *Entry) markFirstByte(now time.Time) {
+	if e.record.firstByteAt == 0 {
+		e.record.firstByteAt = now.Sub(e.started)
 	}
 }
 
 // requestEvent is what is known of the call at its end. failed is the client's
 // error; nil if all went well.
-func (c *call) requestEvent(now time.Time, status int, failed *fault.Error) RequestEvent {
-	r := &c.entry
-	e := RequestEvent{
-		ID: c.id, ClientID: c.clientID, Op: r.op, Model: clip(r.model), Stream: r.stream, Outcome: "complete", Status: status,
-		Affinity: r.affinity, Started: c.started, Duration: now.Sub(c.started), First: r.firstByteAt, Phases: r.phases,
+func (e *Entry) requestEvent(now time.Time, status int, failed *fault.Error) RequestEvent {
+	r := &e.record
+	event := RequestEvent{
+		ID: e.ID, ClientID: e.clientID, Op: r.op, Model: clip(r.model), Stream: r.stream, Outcome: "complete", Status: status,
+		Affinity: r.affinity, Started: e.started, Duration: now.Sub(e.started), First: r.firstByteAt, Phases: r.phases,
 	}
-	if c.principal != nil {
-		e.Account, e.Key = c.principal.Account, c.principal.Key
+	if e.principal != nil {
+		event.Account, event.Key = e.principal.Account, e.principal.Key
 	}
 	if failed != nil {
-		e.Code = safetext.Code(failed.Code)
+		event.Code = safetext.Code(failed.Code)
 	}
 	switch {
 	case r.clientGone:
-		e.Outcome = string(fault.ClientGone)
+		event.Outcome = string(fault.ClientGone)
 	case r.replayed:
-		e.Outcome = "replayed"
+		event.Outcome = "replayed"
 	case failed != nil:
-		e.Outcome = string(e.Code)
+		event.Outcome = string(event.Code)
 	}
 	if failed != nil && failed.HTTPStatus() >= 500 {
-		e.Error = redactError(failed)
+		event.Error = redactError(failed)
 	}
 	if !r.replayed {
-		e.Receipt = r.receipt
+		event.Receipt = r.receipt
 	}
-	e.Listed = c.observed && c.catalog.lists(r.model)
+	event.Listed = e.observed && e.catalog.lists(r.model)
 	n := len(r.attempts)
 	if n == 0 {
-		return e
+		return event
 	}
 	last := &r.attempts[n-1]
-	e.Channel = last.Channel
-	if n == 1 && last.Err == nil && !c.observed {
-		return e // which the log line does not name
+	event.Channel = last.Channel
+	if n == 1 && last.Err == nil && !e.observed {
+		return event // which the log line does not name
 	}
-	e.Attempts = make([]AttemptEvent, n)
+	event.Attempts = make([]AttemptEvent, n)
 	for i, a := range r.attempts {
-		e.Attempts[i] = newAttempt(c.id, r.op, a)
+		event.Attempts[i] = newAttempt(e.ID, r.op, a)
 	}
-	return e
+	return event
 }
 
 // lists reports whether the id is named by a channel, the operator or a built-in
@@ -424,19 +424,19 @@ func (e *RequestEvent) UsageSource() string {
 }
 
 // log writes the log line.
-func (c *call) log(ctx context.Context, e *RequestEvent) {
+func (e *Entry) log(ctx context.Context, event *RequestEvent) {
 	level := slog.LevelInfo
-	if e.Error != "" {
+	if event.Error != "" {
 		level = slog.LevelWarn
 	}
-	log := c.g.options.Logger.Handler()
+	log := e.g.options.Logger.Handler()
 	if !log.Enabled(ctx, level) {
 		return
 	}
 	// Without the Logger's own methods, which look up who calls: it is always here.
-	line := slog.NewRecord(e.Started.Add(e.Duration), level, "request", 0)
+	line := slog.NewRecord(event.Started.Add(event.Duration), level, "request", 0)
 	var buf [25]slog.Attr
-	line.AddAttrs(append(e.attrs(buf[:0], c.entry.charge), slog.Float64("ms", float64(e.Duration.Microseconds())/1000))...)
+	line.AddAttrs(append(event.attrs(buf[:0], e.record.charge), slog.Float64("ms", float64(event.Duration.Microseconds())/1000))...)
 	_ = log.Handle(ctx, line) // as a Logger does, which ignores the error
 }
 

@@ -36,17 +36,17 @@ func (g *Gateway) StoredResponse(ctx context.Context, id string) ([]byte, error)
 
 // StoredResponse is [Gateway.StoredResponse] for the request's caller, as a part of that
 // request: slots and memory are given back by End, when the answer is written.
-func (c *call) StoredResponse(id string) ([]byte, error) { return c.storedResponse(c.Context(), id) }
+func (e *Entry) StoredResponse(id string) ([]byte, error) { return e.storedResponse(e.Context(), id) }
 
-func (c *call) storedResponse(ctx context.Context, id string) ([]byte, error) {
-	row, err := c.ownResponse(ctx, id)
+func (e *Entry) storedResponse(ctx context.Context, id string) ([]byte, error) {
+	row, err := e.ownResponse(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if atVendor(row) {
-		return c.askKeeper(ctx, upstream.ShowResponse, row, nil)
+		return e.askKeeper(ctx, upstream.ShowResponse, row, nil)
 	}
-	opened := c.g.stored.Open(row)
+	opened := e.g.stored.Open(row)
 	if opened == nil {
 		return nil, errNoResponse(id)
 	}
@@ -67,21 +67,21 @@ func (g *Gateway) DeleteResponse(ctx context.Context, id string) error {
 
 // DeleteResponse is [Gateway.DeleteResponse] for the request's caller, as
 // [Entry.StoredResponse] is.
-func (c *call) DeleteResponse(id string) error { return c.deleteResponse(c.Context(), id) }
+func (e *Entry) DeleteResponse(id string) error { return e.deleteResponse(e.Context(), id) }
 
-func (c *call) deleteResponse(ctx context.Context, id string) error {
-	row, err := c.ownResponse(ctx, id)
+func (e *Entry) deleteResponse(ctx context.Context, id string) error {
+	row, err := e.ownResponse(ctx, id)
 	if err != nil {
 		return err
 	}
 	if atVendor(row) {
-		if _, err := c.askKeeper(ctx, upstream.DeleteResponse, row, nil); err != nil && !fault.Is(err, fault.NotFound) { // it has expired there
+		if _, err := e.askKeeper(ctx, upstream.DeleteResponse, row, nil); err != nil && !fault.Is(err, fault.NotFound) { // it has expired there
 			return err
 		}
-	} else if c.g.stored.Open(row) == nil {
+	} else if e.g.stored.Open(row) == nil {
 		return errNoResponse(id)
 	}
-	deleted, err := c.g.stored.Delete(ctx, row.Account, id)
+	deleted, err := e.g.stored.Delete(ctx, row.Account, id)
 	if err == nil && !deleted { // another request was faster
 		return errNoResponse(id)
 	}
@@ -114,11 +114,11 @@ func (g *Gateway) ResponseInputItems(ctx context.Context, id string, o InputItem
 
 // ResponseInputItems is [Gateway.ResponseInputItems] for the request's caller, as
 // [Entry.StoredResponse] is.
-func (c *call) ResponseInputItems(id string, o InputItemsOptions) ([]byte, error) {
-	return c.inputItems(c.Context(), id, o)
+func (e *Entry) ResponseInputItems(id string, o InputItemsOptions) ([]byte, error) {
+	return e.inputItems(e.Context(), id, o)
 }
 
-func (c *call) inputItems(ctx context.Context, id string, o InputItemsOptions) ([]byte, error) {
+func (e *Entry) inputItems(ctx context.Context, id string, o InputItemsOptions) ([]byte, error) {
 	if o.Limit <= 0 {
 		o.Limit = 20
 	}
@@ -127,14 +127,14 @@ func (c *call) inputItems(ctx context.Context, id string, o InputItemsOptions) (
 			return nil, fault.Invalid("include", fmt.Sprintf(`"include" must be one or several of %s.`, strings.Join(responsesop.Includable(), ", ")))
 		}
 	}
-	row, err := c.ownResponse(ctx, id)
+	row, err := e.ownResponse(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if atVendor(row) {
-		return c.askKeeper(ctx, upstream.ListInput, row, o.query())
+		return e.askKeeper(ctx, upstream.ListInput, row, o.query())
 	}
-	items, found, err := c.g.stored.Input(ctx, row, stored.Page{Limit: o.Limit, Ascending: o.Ascending, After: o.After}, c)
+	items, found, err := e.g.stored.Input(ctx, row, stored.Page{Limit: o.Limit, Ascending: o.Ascending, After: o.After}, e)
 	if err != nil {
 		return nil, err
 	}
@@ -167,36 +167,36 @@ func (o *InputItemsOptions) query() url.Values {
 func atVendor(row *state.Response) bool { return len(row.Body) == 0 && row.Channel != "" }
 
 // openStored begins the call of an operation on what is stored, in process.
-func (g *Gateway) openStored(ctx context.Context) (c *call, err error) {
-	c = &g.newEntry().call
+func (g *Gateway) openStored(ctx context.Context) (c *Entry, err error) {
+	c = g.newEntry()
 	return c, c.begin(ctx, &Caller{inProcess: true})
 }
 
 // ownResponse is a response that the caller's account has stored, here or at a vendor. What
 // is stored may be much, and costs nothing: before it is read the request has a slot among
 // the calls and one of its key's, and its bytes are memory of the request's.
-func (c *call) ownResponse(ctx context.Context, id string) (row *state.Response, err error) {
-	if c.principal == nil {
+func (e *Entry) ownResponse(ctx context.Context, id string) (row *state.Response, err error) {
+	if e.principal == nil {
 		return nil, errUnknownCaller
 	}
-	if c.g.stored.Mode() == stored.Off {
+	if e.g.stored.Mode() == stored.Off {
 		return nil, fault.New(fault.NotFound, "This gateway does not show or delete stored responses.")
 	}
-	if err := c.AcquireSlot(ctx, 0); err != nil {
+	if err := e.AcquireSlot(ctx, 0); err != nil {
 		return nil, err
 	}
-	if c.lease == nil {
-		if err := c.acquireLease(ctx, 0); err != nil {
+	if e.lease == nil {
+		if err := e.acquireLease(ctx, 0); err != nil {
 			return nil, err
 		}
 	}
-	if row, err = c.g.stored.Find(ctx, c.principal.Account, id); err != nil {
+	if row, err = e.g.stored.Find(ctx, e.principal.Account, id); err != nil {
 		return nil, err
 	}
 	if row == nil || row.ID != id {
 		return nil, errNoResponse(id)
 	}
-	return row, c.Reserve(int64(len(row.Body)))
+	return row, e.Reserve(int64(len(row.Body)))
 }
 
 func errNoResponse(id string) error {
@@ -210,15 +210,15 @@ const keeperTimeout = 30 * time.Second
 // The vendor's answer is checked: it is about this response, and no larger than any answer.
 // Its memory is the request's. What the vendor says of a mistake is the caller's to read, in
 // the gateway's own form.
-func (c *call) askKeeper(ctx context.Context, op upstream.Op, row *state.Response, query url.Values) (body []byte, err error) {
+func (e *Entry) askKeeper(ctx context.Context, op upstream.Op, row *state.Response, query url.Values) (body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, keeperTimeout)
 	defer cancel()
 	sent := upstream.Call{
-		Op: op, Model: row.Model, Channel: row.Channel, Key: row.Key, TaskID: row.ID, Query: query.Encode(), RequestID: c.id, Account: row.Account,
+		Op: op, Model: row.Model, Channel: row.Channel, Key: row.Key, TaskID: row.ID, Query: query.Encode(), RequestID: e.ID, Account: row.Account,
 	}
-	read := func(ctx context.Context, r *upstream.Reply) ([]byte, error) { return c.readKept(ctx, op, row, r) }
+	read := func(ctx context.Context, r *upstream.Reply) ([]byte, error) { return e.readKept(ctx, op, row, r) }
 	var unobserved observers // it is no attempt to answer a request
-	body, _, err = ask(&via.Context{Context: ctx, Trail: c.trail}, &unobserved, c.catalog.router.Routes(op, row.Model), &sent, read)
+	body, _, err = ask(&via.Context{Context: ctx, Trail: e.trail}, &unobserved, e.catalog.router.Routes(op, row.Model), &sent, read)
 	if err == nil {
 		return body, nil
 	}
@@ -226,15 +226,15 @@ func (c *call) askKeeper(ctx context.Context, op upstream.Op, row *state.Respons
 	if f.HTTPStatus() == http.StatusNotFound {
 		return nil, errNoResponse(row.ID)
 	}
-	return nil, f.With(func(e *fault.Error) { e.Body = nil })
+	return nil, f.With(func(f *fault.Error) { f.Body = nil })
 }
 
 // readKept reads a vendor's answer about a response that it keeps, and closes it.
-func (c *call) readKept(ctx context.Context, op upstream.Op, row *state.Response, r *upstream.Reply) (body []byte, err error) {
+func (e *Entry) readKept(ctx context.Context, op upstream.Op, row *state.Response, r *upstream.Reply) (body []byte, err error) {
 	defer fault.Recover(&err)
 	var data bytes.Buffer
-	in := limitedReader{limit: min(c.g.options.MaxAnswer, stored.MostBytes), budget: c.g.admission.Answers(), now: c.g.options.Now}
-	defer func() { in.finish(len(body), &c.slot) }()
+	in := limitedReader{limit: min(e.g.options.MaxAnswer, stored.MostBytes), budget: e.g.admission.Answers(), now: e.g.options.Now}
+	defer func() { in.finish(len(body), &e.slot) }()
 	if err := in.readAll(ctx, &data, r.Body); err != nil {
 		return nil, err
 	}

@@ -80,37 +80,37 @@ func newStored(o *Options, secrets *seal.Secrets) *stored.Responses {
 }
 
 // expand has a request for a response go on from what is stored, before it is checked.
-func (c *call) expand(ctx context.Context, r *responsesop.Request, m *Model) error {
-	turn := c.g.stored.Begin(r, stored.Caller{Account: c.principal.Account, RequestID: c.id, Memory: c})
-	c.turn = turn
-	routes := stored.Routes{Channels: &c.passing, Prepaid: c.catalog.requirePrice}
+func (e *Entry) expand(ctx context.Context, r *responsesop.Request, m *Model) error {
+	turn := e.g.stored.Begin(r, stored.Caller{Account: e.principal.Account, RequestID: e.ID, Memory: e})
+	e.turn = turn
+	routes := stored.Routes{Channels: &e.passing, Prepaid: e.catalog.requirePrice}
 	if turn.Reads(r) {
-		done, err := c.admitReading(ctx, r, m)
+		done, err := e.admitReading(ctx, r, m)
 		if err != nil {
 			return err
 		}
 		defer done()
-		routes.Channel, routes.Key, routes.Only = c.catalog.router.Routes(upstream.Responses, r.Model).Only()
+		routes.Channel, routes.Key, routes.Only = e.catalog.router.Routes(upstream.Responses, r.Model).Only()
 	}
-	return c.g.stored.Expand(ctx, turn, r, routes)
+	return e.g.stored.Expand(ctx, turn, r, routes)
 }
 
 // admitReading admits a request that has what is stored read, which may be much more than
 // the request itself. Its key has a slot and tokens meanwhile, until done is called, and its
 // account can pay for the request as it came: what it becomes is paid by its hold.
-func (c *call) admitReading(ctx context.Context, r *responsesop.Request, m *Model) (done func(), err error) {
-	own := r.Quote(&m.facts, c.price, false)
-	if err := c.acquireLease(ctx, own.Expected().Tokens()); err != nil {
+func (e *Entry) admitReading(ctx context.Context, r *responsesop.Request, m *Model) (done func(), err error) {
+	own := r.Quote(&m.facts, e.price, false)
+	if err := e.acquireLease(ctx, own.Expected().Tokens()); err != nil {
 		return nil, err
 	}
 	least := own.Least
 	if least.IsZero() { // a count, of what a request must pay for
 		least.Input = 1
 	}
-	p := c.principal
-	if err := c.g.money.Check(ctx, money.Payer{Account: p.Account, Key: p.Key, Name: p.Name}, c.price, least); err != nil {
-		c.releaseLease()
+	p := e.principal
+	if err := e.g.money.Check(ctx, money.Payer{Account: p.Account, Key: p.Key, Name: p.Name}, e.price, least); err != nil {
+		e.releaseLease()
 		return nil, err
 	}
-	return c.releaseLease, nil
+	return e.releaseLease, nil
 }

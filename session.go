@@ -53,12 +53,12 @@ func (c *Caller) sessionName(ctx context.Context) string {
 }
 
 // session returns the session that the call belongs to; zero for none.
-func (c *call) session() (none upstream.Session) {
-	if c.info.Session == nil || c.model.Affinity == AffinityOff {
+func (e *Entry) session() (none upstream.Session) {
+	if e.info.Session == nil || e.model.Affinity == AffinityOff {
 		return none
 	}
-	r := session.Request{Name: c.sessionName, User: c.info.User, Body: c.info.Session}
-	return upstream.Session(session.Of(r, &c.g.sessionKey, c.principal.Account, c.model.Affinity == AffinityPrefix))
+	r := session.Request{Name: e.sessionName, User: e.info.User, Body: e.info.Session}
+	return upstream.Session(session.Of(r, &e.g.sessionKey, e.principal.Account, e.model.Affinity == AffinityPrefix))
 }
 
 // The values of [RequestEvent.Affinity].

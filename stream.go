@@ -39,19 +39,19 @@ const batch = 32 << 10
 
 // newStream prepares the stream before the upstream is asked, so that a client
 // gets something while it waits.
-func newStream(c *call, maxOutput int64) *Stream {
-	now := c.g.options.Now()
-	c.hold.Stream(maxOutput, now)
-	o := c.answerOptions()
-	o.Created, o.Heartbeat = now.Unix(), c.g.options.Heartbeat
-	if c.turn != nil {
-		o.Edit = c.turn.Edit
+func newStream(e *Entry, maxOutput int64) *Stream {
+	now := e.g.options.Now()
+	e.hold.Stream(maxOutput, now)
+	o := e.answerOptions()
+	o.Created, o.Heartbeat = now.Unix(), e.g.options.Heartbeat
+	if e.turn != nil {
+		o.Edit = e.turn.Edit
 	}
-	s := &Stream{delivery: delivery{c: c}, tap: c.info.Stream.NewTap(o), lastSent: now}
-	s.pieces, c.tap = s, s.tap
-	if c.heartbeat != nil && c.g.options.Heartbeat > 0 {
+	s := &Stream{delivery: delivery{e: e}, tap: e.info.Stream.NewTap(o), lastSent: now}
+	s.pieces, e.tap = s, s.tap
+	if e.heartbeat != nil && e.g.options.Heartbeat > 0 {
 		s.mu.Lock() // the timer's goroutine reads it
-		s.heartbeat = time.AfterFunc(c.g.options.Heartbeat, s.sendHeartbeat)
+		s.heartbeat = time.AfterFunc(e.g.options.Heartbeat, s.sendHeartbeat)
 		s.mu.Unlock()
 	}
 	return s
@@ -61,7 +61,7 @@ func newStream(c *call, maxOutput int64) *Stream {
 func (s *Stream) begin(accepted *events) {
 	s.mu.Lock() // what it watches over may end at once
 	defer s.mu.Unlock()
-	s.events, s.c.body = accepted, accepted
+	s.events, s.e.body = accepted, accepted
 	s.dropRequest()
 	s.watch()
 }
@@ -69,9 +69,9 @@ func (s *Stream) begin(accepted *events) {
 // dropRequest releases the request, which is not sent again: a stream may live
 // for minutes, and its prompt may have megabytes.
 func (s *Stream) dropRequest() {
-	if !s.c.turn.NeedsRequest() && s.tap.DropRequest() {
-		s.c.dropRequest()
-		s.c.g.admission.ReleaseBody(&s.c.slot)
+	if !s.e.turn.NeedsRequest() && s.tap.DropRequest() {
+		s.e.dropRequest()
+		s.e.g.admission.ReleaseBody(&s.e.slot)
 	}
 }
 
@@ -83,17 +83,17 @@ func (s *Stream) sendHeartbeat() {
 	if s.ended || s.gone {
 		return
 	}
-	now, interval := s.c.g.options.Now(), s.c.g.options.Heartbeat
+	now, interval := s.e.g.options.Now(), s.e.g.options.Heartbeat
 	if idle := now.Sub(s.lastSent); idle < interval {
 		s.heartbeat.Reset(interval - idle)
 		return
 	}
 	s.lastSent = now
 	if beat := s.tap.Heartbeat(nil); len(beat) > 0 {
-		if s.c.spec.Numbered && beat[0] != ':' {
+		if s.e.spec.Numbered && beat[0] != ':' {
 			s.copyForReplay(beat)
 		}
-		s.c.heartbeat(beat)
+		s.e.heartbeat(beat)
 	}
 	s.heartbeat.Reset(interval)
 }
@@ -201,12 +201,12 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 		s.out, done, err = s.tap.Event(s.out, name, data)
 	}
 	if before == 0 && len(s.out) > 0 { // once for what leaves together; what is kept back breaks no silence
-		s.lastSent = s.c.g.options.Now()
-		s.c.markFirstByte(s.lastSent)
+		s.lastSent = s.e.g.options.Now()
+		s.e.markFirstByte(s.lastSent)
 	}
 	paid, lost := true, error(nil)
 	if err == nil && !done {
-		paid, lost = s.c.hold.Covers(s.c.ctx, s.tap, s.lastSent)
+		paid, lost = s.e.hold.Covers(s.e.ctx, s.tap, s.lastSent)
 	}
 	switch {
 	case errors.Is(err, io.EOF):
@@ -235,18 +235,18 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 func (s *Stream) finish(reason string) {
 	var err error
 	if s.gone {
-		reason, err = billing.ReasonClientGone, s.c.clientError()
+		reason, err = billing.ReasonClientGone, s.e.clientError()
 	}
 	s.beforeLast = len(s.out)
 	s.out = append(s.out, s.tap.Terminator()...)
 	s.stop()
 	_ = s.end(s.tap.Usage(), reason, s.keptAnswer(), err)
 	if reason != billing.ReasonComplete || s.events.reader.Ended() { // most transfers end with the terminator
-		s.c.close()
+		s.e.close()
 		return
 	}
-	s.c.releaseLease()
-	s.c.unfollow()
+	s.e.releaseLease()
+	s.e.unfollow()
 	go s.finishTransfer()
 }
 
@@ -255,9 +255,9 @@ func (s *Stream) finish(reason string) {
 // for that.
 func (s *Stream) finishTransfer() {
 	const timeout = time.Second
-	timer := time.AfterFunc(timeout, func() { s.c.cancel(nil) })
+	timer := time.AfterFunc(timeout, func() { s.e.cancel(nil) })
 	defer timer.Stop()
-	defer s.c.close()
+	defer s.e.close()
 	s.events.discardRest()
 }
 
@@ -271,8 +271,8 @@ func (s *Stream) breakOff(err error) *idempotency.Record {
 		s.receive()
 	}
 	s.beforeLast = len(s.out)
-	if !s.gone || s.c.claim != nil {
-		s.out = s.c.AppendError(s.out, err)
+	if !s.gone || s.e.claim != nil {
+		s.out = s.e.AppendError(s.out, err)
 	}
 	return s.keptAnswer()
 }
@@ -310,17 +310,17 @@ func (s *Stream) used(error) billing.Usage {
 // withhold replaces the last event by the error's.
 func (s *Stream) withhold(err error) {
 	if !s.gone {
-		s.out = s.c.AppendError(s.out[:s.beforeLast], err)
+		s.out = s.e.AppendError(s.out[:s.beforeLast], err)
 	}
 }
 
 // keptAnswer is what duplicates of the request get: all events until the end.
 func (s *Stream) keptAnswer() *idempotency.Record {
-	if s.c.claim == nil {
+	if s.e.claim == nil {
 		return nil
 	}
 	s.copyOut()
-	return s.c.answerRecord(s.header, s.copied)
+	return s.e.answerRecord(s.header, s.copied)
 }
 
 // copyOut copies the events that go out and are not copied yet.
@@ -354,27 +354,27 @@ type events struct {
 // readEvents reads ahead until an event carries content, so that an upstream that fails at
 // once can be replaced. It never waits for a second read: a chunk leaves when it arrives. A
 // whole answer in the place of a stream becomes its events.
-func (c *call) readEvents(_ context.Context, r *upstream.Reply) (_ *events, err error) {
+func (e *Entry) readEvents(_ context.Context, r *upstream.Reply) (_ *events, err error) {
 	defer fault.Recover(&err)
-	e := &events{memory: c.g.admission.Answers().Event(c.ctx), reader: sse.NewReader(r.Body, int(c.g.options.MaxAnswer)), body: r.Body, key: r.Used}
-	e.reader.SetBudget(&e.memory)
+	first := &events{memory: e.g.admission.Answers().Event(e.ctx), reader: sse.NewReader(r.Body, int(e.g.options.MaxAnswer)), body: r.Body, key: r.Used}
+	first.reader.SetBudget(&first.memory)
 	for {
-		event, err := e.reader.Next()
+		event, err := first.reader.Next()
 		if err == nil && event.Whole {
-			if e.readAhead, err = c.info.Stream.Unfold(event.Data); err == nil {
-				return e, nil
+			if first.readAhead, err = e.info.Stream.Unfold(event.Data); err == nil {
+				return first, nil
 			}
 		} else if err == nil {
 			var content bool
-			e.readAhead = append(e.readAhead, event) // whose data nothing overwrites before the next read
-			if content, err = c.info.Stream.Opening(event.Name, event.Data); err == nil {
-				if content || !e.reader.Buffered() {
-					return e, nil
+			first.readAhead = append(first.readAhead, event) // whose data nothing overwrites before the next read
+			if content, err = e.info.Stream.Opening(event.Name, event.Data); err == nil {
+				if content || !first.reader.Buffered() {
+					return first, nil
 				}
 				continue
 			}
 		}
-		_ = e.Close()
+		_ = first.Close()
 		if errors.Is(err, io.EOF) {
 			return nil, upstream.BadAnswer("The upstream's stream is empty.", err)
 		}

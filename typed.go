@@ -242,23 +242,22 @@ func encoding[T any, R operation.Request](spec *operation.Spec, typed *T, encode
 }
 
 // openTyped lets the caller of a typed call in, and encodes its request.
-func (g *Gateway) openTyped(ctx context.Context, typed encoder) (*call, context.Context, error) {
+func (g *Gateway) openTyped(ctx context.Context, typed encoder) (*Entry, context.Context, error) {
 	e, err := g.Enter(ctx, Caller{inProcess: true})
-	c := &e.call
 	if err != nil {
-		return c, c.outer, err
+		return e, e.outer, err
 	}
-	c.idempotencyKey = idempotencyKey(ctx)
+	e.idempotencyKey = idempotencyKey(ctx)
 	r, err := typed.encode()
 	if err != nil {
-		return c, c.outer, err
+		return e, e.outer, err
 	}
-	c.setRequest(typed.spec, r)
-	return c, c.outer, nil
+	e.setRequest(typed.spec, r)
+	return e, e.outer, nil
 }
 
 // runTyped runs a typed call.
-func (g *Gateway) runTyped(ctx context.Context, e encoder) (*call, error) {
+func (g *Gateway) runTyped(ctx context.Context, e encoder) (*Entry, error) {
 	c, ctx, err := g.openTyped(ctx, e)
 	if err != nil {
 		return c, err
@@ -305,19 +304,19 @@ func answered[R any](ctx context.Context, g *Gateway, form string, e encoder, ty
 // runWhole runs a typed call, which failed with err before it or not, to its whole answer.
 // typed makes the response, which is then filled from the JSON. An answer of another form was
 // charged all the same.
-func runWhole[R any](ctx context.Context, c *call, err error, form string, typed func(outcome) *R) (response *R, failed error) {
+func runWhole[R any](ctx context.Context, e *Entry, err error, form string, typed func(outcome) *R) (response *R, failed error) {
 	defer fault.Recover(&failed) // of a log handler in End, for one, which must not end the process
-	defer func() { c.end(0, failed) }()
+	defer func() { e.end(0, failed) }()
 	defer fault.Recover(&failed)
 	if err == nil {
-		err = c.run(ctx)
+		err = e.run(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	receipt, _ := c.Receipt()
-	response = typed(outcome{c.response.Body, c.receiptID(), receipt.Charge, c.response.Dropped})
-	if err = json.Unmarshal(c.response.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
+	receipt, _ := e.Receipt()
+	response = typed(outcome{e.response.Body, e.receiptID(), receipt.Charge, e.response.Dropped})
+	if err = json.Unmarshal(e.response.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
 		err = fault.Wrap(fault.BadGateway, "The upstream's answer is not of the "+form+" form. It was charged, and Raw has it.", err)
 	}
 	return response, err
@@ -325,15 +324,15 @@ func runWhole[R any](ctx context.Context, c *call, err error, form string, typed
 
 // typedSource is what a typed stream reads. The call ends when it is closed; if
 // there is nothing to read, it ends here.
-func (c *call) typedSource(err error) (chat.Source, error) {
-	result := &c.response
+func (e *Entry) typedSource(err error) (chat.Source, error) {
+	result := &e.response
 	switch {
 	case err != nil:
-		c.end(0, err)
+		e.end(0, err)
 		return nil, err
 	case result.Replayed:
-		c.end(0, nil)
-		return replayedStream{bytes.NewReader(result.Body), *c.entry.receipt}, nil
+		e.end(0, nil)
+		return replayedStream{bytes.NewReader(result.Body), *e.record.receipt}, nil
 	case result.Audio != nil:
 		return typedSource{result.Audio, &result.Audio.delivery}, nil
 	}
@@ -342,11 +341,11 @@ func (c *call) typedSource(err error) (chat.Source, error) {
 
 // receiptID is the id by which the charge is found: of a replayed answer, the
 // first request's.
-func (c *call) receiptID() string {
-	if c.entry.replayed {
-		return c.entry.receipt.ID
+func (e *Entry) receiptID() string {
+	if e.record.replayed {
+		return e.record.receipt.ID
 	}
-	return c.id
+	return e.ID
 }
 
 // typedSource is a Stream or an Audio that also ends its call.
@@ -358,7 +357,7 @@ type typedSource struct {
 // Close ends the answer and writes the log line.
 func (s typedSource) Close() error {
 	err := s.Source.Close()
-	s.delivery.c.end(0, s.delivery.Err())
+	s.delivery.e.end(0, s.delivery.Err())
 	return err
 }
 

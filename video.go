@@ -93,40 +93,40 @@ func newDeliverer(g *Gateway, owner string) *deliverer.Deliverer {
 // asked, and stay until the task ends. A client that disconnects does not stop it.
 // A submission that an upstream may have taken is not repeated, since that could
 // make a second video: the task ends when its time is over.
-func (c *call) submit(v *videoop.Request) (*Response, error) {
-	v, err := c.resolveDrafts(v)
+func (e *Entry) submit(v *videoop.Request) (*Response, error) {
+	v, err := e.resolveDrafts(v)
 	if err != nil {
 		return nil, err
 	}
-	task, err := c.createTask(v)
+	task, err := e.createTask(v)
 	if err != nil {
 		return nil, err
 	}
-	answer, reply, err := c.send(v.Outgoing(0))
+	answer, reply, err := e.send(v.Outgoing(0))
 	if err != nil && videoop.NotTaken(err) {
-		err = c.fail(err)
-		c.g.tasks.Drop(c.ctx, task.ID)
+		err = e.fail(err)
+		e.g.tasks.Drop(e.ctx, task.ID)
 		return nil, err
 	}
-	header, event := http.Header{}, videoop.Event{Kind: videoop.Lost, Channel: c.lastChannel()}
+	header, event := http.Header{}, videoop.Event{Kind: videoop.Lost, Channel: e.lastChannel()}
 	if err == nil {
 		report, _ := videoop.ReadSubmission(answer.Body) // which ReadAnswer has checked
 		header, event = resultHeader(reply, 0), videoop.Event{Kind: videoop.Accepted, Channel: reply.Channel, Report: report}
-		c.model.announce(header)
+		e.model.announce(header)
 	}
 	header["Content-Type"] = []string{"application/json"}
-	c.hold.Leave() // it is the task's from now on
-	c.channel = event.Channel
-	task = c.g.tasks.Sent(task, event)
+	e.hold.Leave() // it is the task's from now on
+	e.channel = event.Channel
+	task = e.g.tasks.Sent(task, event)
 	record := videoop.Record(task)
-	durable := c.g.tasks.Keep(c.ctx, task, c.answerRecord(header, record))
+	durable := e.g.tasks.Keep(e.ctx, task, e.answerRecord(header, record))
 	switch {
 	case err != nil:
 		return nil, unknownOutcome(task, err)
 	case !durable:
 		return nil, unknownOutcome(task, errNotKept)
 	}
-	return c.respond(Response{Status: c.info.Status, Header: header, Body: record, Dropped: reply.Dropped, task: task}), nil
+	return e.respond(Response{Status: e.info.Status, Header: header, Body: record, Dropped: reply.Dropped, task: task}), nil
 }
 
 // unknownOutcome is the error of a submission of which it is not known whether an
@@ -143,31 +143,31 @@ var errNotKept = errors.New("the store is away; the step is tried again")
 
 // resolveDrafts is the request with the ids of its upstream in the place of the drafts
 // that the video continues. Each must be a task of the account.
-func (c *call) resolveDrafts(v *videoop.Request) (*videoop.Request, error) {
+func (e *Entry) resolveDrafts(v *videoop.Request) (*videoop.Request, error) {
 	drafts := v.DraftTasks()
 	ids := make(map[string]string, len(drafts))
 	for _, id := range drafts {
-		t, err := c.g.tasks.Find(c.ctx, c.principal.Account, id)
+		t, err := e.g.tasks.Find(e.ctx, e.principal.Account, id)
 		switch {
 		case err != nil:
 			return nil, err
 		case t.UpstreamID == "":
 			return nil, fault.Invalid("content", fmt.Sprintf("The draft %q cannot be continued: no upstream has it, or not yet.", clip(id)))
-		case c.only != "" && c.only != t.Channel:
+		case e.only != "" && e.only != t.Channel:
 			return nil, fault.Invalid("content", "The drafts were made by different upstreams, which cannot continue each other's.")
 		}
-		ids[id], c.only = t.UpstreamID, t.Channel
+		ids[id], e.only = t.UpstreamID, t.Channel
 	}
 	return v.WithDraftTasks(ids)
 }
 
 // createTask makes the hold and the task, both or neither.
-func (c *call) createTask(v *videoop.Request) (*video.Task, error) {
-	if c.observed {
-		defer c.spent(&c.entry.phases.Hold, c.g.options.Now())
+func (e *Entry) createTask(v *videoop.Request) (*video.Task, error) {
+	if e.observed {
+		defer e.spent(&e.record.phases.Hold, e.g.options.Now())
 	}
-	s := videotask.Submission{Request: v, Price: c.price, Most: c.principal.Limits.MaxConcurrentVideos, Retried: c.idempotencyKey != ""}
-	return c.g.tasks.Create(c.ctx, s, c.order(), &c.hold)
+	s := videotask.Submission{Request: v, Price: e.price, Most: e.principal.Limits.MaxConcurrentVideos, Retried: e.idempotencyKey != ""}
+	return e.g.tasks.Create(e.ctx, s, e.order(), &e.hold)
 }
 
 // taskMoved reports a task's step, and has its webhook delivered.
@@ -285,15 +285,15 @@ const waitFor = time.Minute
 // its task, or by the last one seen when the time is over or the client leaves,
 // and keeps the record if too many wait. That is never an error: the video was taken,
 // and a client that got an error would submit it again.
-func (c *call) waited(ctx context.Context) {
-	c.release() // nothing runs here any more
+func (e *Entry) waited(ctx context.Context) {
+	e.release() // nothing runs here any more
 	ctx, cancel := context.WithTimeout(ctx, waitFor)
 	defer cancel()
-	for t, err := range c.g.watchVideo(ctx, c.response.task.Account, c.response.task.ID) {
+	for t, err := range e.g.watchVideo(ctx, e.response.task.Account, e.response.task.ID) {
 		if err != nil {
 			return // the record as it stood
 		}
-		c.response.Body = videoop.Record(t)
+		e.response.Body = videoop.Record(t)
 	}
 }
 
