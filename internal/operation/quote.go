@@ -47,13 +47,14 @@ const (
 // Exactly is the quote of a request that consumes all of u.
 func Exactly(u billing.Usage, p Plausible) Quote { return Quote{Bound: u, Least: u, Plausible: p} }
 
-// Expected is what one request among many is held: a caller's bound, or a model's
-// hold_tokens, which a stream extends.
+// Expected is what one request among many consumes at most: a caller's bound, or a model's
+// hold_tokens, even if its max_output is lower. It bounds implausible counts, and is counted
+// against a key's tokens per minute.
 func (q *Quote) Expected() billing.Usage {
-	if q.Usual.IsZero() {
-		return q.Bound
+	if q.conversation.facts != nil {
+		return q.conversation.usual()
 	}
-	return q.Usual
+	return q.Bound
 }
 
 // Tokens are the most that a vendor may bill for a conversation, and which limit, if any, it

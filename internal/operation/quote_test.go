@@ -38,6 +38,26 @@ func TestAmountsOfTheExample(t *testing.T) {
 	}
 }
 
+// What is held of a whole answer without a bound is no more than the model can make, but
+// hold_tokens is what its key's limit and an implausible count are measured by.
+func TestExpectedIsHoldTokensOfAModelThatMakesLess(t *testing.T) {
+	m := &Facts{MaxOutput: 100, HoldTokens: 4_096}
+	want := billing.Usage{Input: 1_000, Output: 4_096}
+	for _, tokens := range []Tokens{
+		{Input: 1_000, Candidates: 1, Uncounted: true},
+		{Input: 1_000, Candidates: 1, CallerBound: 50, Dropped: true},
+		{Input: 1_000, Candidates: 1},
+	} {
+		q := tokens.Quote(m)
+		if got := q.Expected(); got != want {
+			t.Errorf("%+v: expected %+v, want %+v", tokens, got, want)
+		}
+		if got := q.Clamp(billing.Usage{Input: 5, Output: 50_000}, 0); got.Output != 4_096 || !got.Anomaly {
+			t.Errorf("%+v: 50,000 tokens become %+v", tokens, got)
+		}
+	}
+}
+
 func TestACountThatNoVendorCanHaveHadIsReplacedAlone(t *testing.T) {
 	q := Exactly(
 		billing.Usage{Input: 40, CacheWrite: 10, ImageInput: 5, Output: 100, ImageOutput: 20, Images: 1, SearchUnits: 2},
