@@ -113,6 +113,11 @@ func (models *Models) decode(d *decoder, n ast.Node, name string) {
 	}
 }
 
+// decode reads an item of accounts.
+func (a *Account) decode(d *decoder, n ast.Node, _ string) {
+	d.object(n, "an account", reflect.ValueOf(a).Elem(), nil)
+}
+
 // Key is a key that the file owns.
 type Key struct {
 	Pos    Pos

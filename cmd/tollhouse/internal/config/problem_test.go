@@ -173,6 +173,8 @@ func TestEveryMistakeAboutMoneyAndModelsIsFoundWhereItStands(t *testing.T) {
 		{"accounts: [{name: 'a b'}]", "4:12: An account name is"},
 		{"accounts: [{credit: '1'}]", "4:12: An account name is"},
 		{"accounts: [{name: a}, {name: a}]", `4:23: There already is an account "a"`},
+		{"accounts: [{name: a, tmp: 1}]", `4:22: an account has no field "tmp"`},
+		{"accounts: [a]", "4:12: an account must be a mapping of keys to values; its fields are credit"},
 		{"accounts: [{name: a, credit: '-1'}]", "4:30: credit: it must be a decimal"},
 		{"accounts: [{name: a, credit: 1e3}]", "4:30: credit: it must be a decimal"},
 		{"accounts: [{name: a, keys: [{}]}]", "4:29: a key needs one of env and hash: write {env: NAME}"},
