@@ -239,10 +239,10 @@ func TestTheWayOfARequestGetsNoLonger(t *testing.T) {
 		scenario        string
 		whole, pipeline way
 	}{
-		{"chat", way{1258, 450, 355, 37}, way{490, 367, 187, 33}},
-		{"stream", way{3086, 557, 660, 65}, way{819, 463, 313, 63}},
-		{"video", way{2758, 478, 512, 56}, way{766, 413, 287, 51}},
-		{"embeddings", way{949, 412, 279, 38}, way{452, 339, 167, 34}},
+		{"chat", way{1260, 448, 355, 37}, way{492, 365, 187, 33}},
+		{"stream", way{3088, 555, 660, 64}, way{821, 461, 313, 62}},
+		{"video", way{2757, 478, 512, 56}, way{765, 413, 287, 51}},
+		{"embeddings", way{945, 410, 278, 38}, way{448, 337, 166, 34}},
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
