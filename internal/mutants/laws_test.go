@@ -370,7 +370,7 @@ var chapters = []chapter{
 			says: "No customer costs the vendors more than he pays, whatever he sends and whenever he leaves.",
 			test: "internal/faultlab.TestNoTenantCostsMoreThanItPaysOrHarmsAnother",
 			mutants: []mutant{
-				{"reasoning that is not shown is not waited for", "drain.go", "\tcase e.mayHideReasoning():", "\tcase c.mayHideReasoning() && drain < 0:"},
+				{"reasoning that is not shown is not waited for", "drain.go", "\tcase e.mayHideReasoning():", "\tcase e.mayHideReasoning() && drain < 0:"},
 				{"text that no vendor counted costs a quarter", "internal/tokencount/estimate.go", "return (quarters + 3) / 4", "return quarters / 16"},
 			},
 		},
