@@ -90,7 +90,6 @@ type Entry struct {
 	request        operation.Request // nil once it is not needed any more: it may have megabytes
 	info           operation.Info    // of the request
 	model          *Model            // of the catalog, and not to be changed
-	passing        passing           // what its channels do with the request
 	price          *billing.Price    // of the model; nil if it costs nothing
 	quote          operation.Quote   // of the request by the model and its price
 

@@ -88,12 +88,13 @@ func (e *Entry) run(ctx context.Context) error {
 	return nil
 }
 
-// passing says what the channels of a model do with members of a request of an operation.
-type passing struct{ routes router.Routes }
+// passing is what the channels of a model do with members of a request: its routes, as the
+// rules of the request ask them.
+type passing router.Routes
 
 // Passes reports whether the channels pass a member on as it is, see [operation.Channels].
 func (p *passing) Passes(name, spelled string) bool {
-	return p.routes.Passes(name, spelled, true)
+	return router.Routes(*p).Passes(name, spelled, true)
 }
 
 // findModel finds the model of a request that its key may use. Its order is fixed: unknown
@@ -101,7 +102,7 @@ func (p *passing) Passes(name, spelled string) bool {
 func (e *Entry) findModel() (*Model, error) {
 	id := e.info.Model
 	if id == "" {
-		if err := e.request.Check(new(operation.Facts), nil, &e.passing); err != nil {
+		if err := e.request.Check(new(operation.Facts), nil, (*passing)(&e.routes)); err != nil {
 			return nil, err
 		}
 	}
@@ -145,13 +146,12 @@ func (e *Entry) unknownModel() error {
 // price. Then it is known what the request may cost.
 func (e *Entry) check(ctx context.Context, m *Model) (err error) {
 	e.price = e.catalog.prices.Price(m.ID)
-	e.passing = passing{e.routes}
 	if r, ok := e.request.(*responsesop.Request); ok {
 		if err := e.expand(ctx, r, m); err != nil {
 			return err
 		}
 	}
-	if err := e.request.Check(&m.facts, e.price, &e.passing); err != nil {
+	if err := e.request.Check(&m.facts, e.price, (*passing)(&e.routes)); err != nil {
 		return err
 	}
 	passed, err := e.checkUnpriced()

@@ -83,7 +83,7 @@ func newStored(o *Options, secrets *seal.Secrets) *stored.Responses {
 func (e *Entry) expand(ctx context.Context, r *responsesop.Request, m *Model) error {
 	turn := e.g.stored.Begin(r, stored.Caller{Account: e.principal.Account, RequestID: e.ID, Memory: e})
 	e.turn = turn
-	routes := stored.Routes{Channels: &e.passing, Prepaid: e.catalog.requirePrice}
+	routes := stored.Routes{Channels: (*passing)(&e.routes), Prepaid: e.catalog.requirePrice}
 	if turn.Reads(r) {
 		done, err := e.admitReading(ctx, r, m)
 		if err != nil {
