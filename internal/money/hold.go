@@ -12,9 +12,9 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
-// Hold is the money that is held for one request. It ends once: by the first Capture or
-// Release. The zero Hold holds nothing, and its methods do nothing. Its methods are for one
-// goroutine at a time.
+// Hold is the money that is held for one request. It ends once, by the first
+// Capture or by Leave. The zero Hold holds nothing, and its methods do nothing. Its methods are
+// for one goroutine at a time.
 type Hold struct {
 	billing.Hold // as it was made
 

@@ -225,7 +225,7 @@ func TestAHoldEndsOnce(t *testing.T) {
 	if err != nil || again != nil {
 		t.Errorf("the second capture: got %+v, %v, want nothing", again, err)
 	}
-	if r, err = h.Release(t.Context(), Outcome{}); err != nil || r != nil || len(l.meter.settled) != 1 || h.Tokens() != 7 {
+	if r, err = h.Capture(t.Context(), billing.Usage{}, Outcome{}); err != nil || r != nil || len(l.meter.settled) != 1 || h.Tokens() != 7 {
 		t.Errorf("a release after it: got %+v, %v, %d settlements", r, err, len(l.meter.settled))
 	}
 	var none Hold
@@ -234,7 +234,7 @@ func TestAHoldEndsOnce(t *testing.T) {
 	}
 	left := l.hold(t, ordered(t))
 	left.Leave()
-	if _, err := left.Release(t.Context(), Outcome{}); err != nil || left.Open() || len(l.meter.settled) != 1 {
+	if _, err := left.Capture(t.Context(), billing.Usage{}, Outcome{}); err != nil || left.Open() || len(l.meter.settled) != 1 {
 		t.Errorf("a hold that was left was settled: %v, %+v", err, l.meter.settled)
 	}
 }
@@ -269,7 +269,7 @@ func TestASettlementKeepsTheAnswerAndItsRecords(t *testing.T) {
 	a, l := &answers{}, newLab(&meter{})
 	o := ordered(t)
 	o.Claim = claim(t, a, false)
-	if _, err := l.hold(t, o).Release(t.Context(), complete()); err != nil || !slices.Equal(a.did, []string{"claim req_1", "free req_1"}) {
+	if _, err := l.hold(t, o).Capture(t.Context(), billing.Usage{}, complete()); err != nil || !slices.Equal(a.did, []string{"claim req_1", "free req_1"}) {
 		t.Errorf("a release: got %v, %q", err, a.did)
 	}
 }

@@ -25,9 +25,9 @@ type Outcome struct {
 	Whole *billing.Attempt
 }
 
-// Capture ends the hold: it charges what u costs and releases the rest. Counts that no vendor
-// can have had are limited first. A time-out of its own bounds it; the end of ctx does not.
-// with are more records that become durable with it.
+// Capture ends the hold: it charges what u costs, and releases the rest. A zero u releases all
+// of it. Counts that no vendor can have had are limited first. A time-out of its own bounds
+// it; the end of ctx does not. with are more records that become durable with it.
 //
 // The error is a 503, and then the answer must not reach the client. The settlement is
 // retried in the background, without the records of with, since the client was told that
@@ -35,7 +35,7 @@ type Outcome struct {
 // answer then, the hold is released, not charged: the operator bears the cost.
 //
 // The receipt is nil beside an error, unless another process had ended the hold. The first
-// Capture or Release counts; later ones do nothing and return nil.
+// Capture counts; later ones do nothing and return nil.
 func (h *Hold) Capture(ctx context.Context, u billing.Usage, o Outcome, with ...billing.Record) (*billing.Receipt, error) {
 	if h.money == nil || h.ended {
 		return nil, nil
@@ -57,11 +57,6 @@ func (h *Hold) Capture(ctx context.Context, u billing.Usage, o Outcome, with ...
 		return &r, takenOver(billing.ErrHoldEnded)
 	}
 	return &r, nil
-}
-
-// Release ends the hold and charges nothing. It is Capture without usage.
-func (h *Hold) Release(ctx context.Context, o Outcome) (*billing.Receipt, error) {
-	return h.Capture(ctx, billing.Usage{}, o)
 }
 
 // Open reports whether there is a hold that has not ended.
