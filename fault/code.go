@@ -1,7 +1,14 @@
 package fault
 
-// Code is a word of the API's error tables (docs/reference/http-api.md, Errors).
+// Code is a word of the API's error tables (docs/reference/http-api.md, Errors). It is an error,
+// so that errors.Is finds it in the chain of any error of the gateway:
+//
+//	if errors.Is(err, fault.InsufficientBalance) {
 type Code string
+
+// Error returns the code itself. A request that fails with a bare code has the message and the
+// status of [From].
+func (c Code) Error() string { return string(c) }
 
 // The codes that the gateway itself gives. A vendor's own 4xx keeps the vendor's code. A
 // constant is named for its meaning. Its value is the word that clients compare, in the

@@ -12,7 +12,7 @@ import (
 // Error says what went wrong, in terms of the API: the code, the request field at fault, and
 // what would be right.
 //
-// Act on Code, never on Message. An Error is immutable once returned; use [Error.With] to
+// Act on Code, never on Message: errors.Is(err, [InsufficientBalance]), for one. An Error is immutable once returned; use [Error.With] to
 // derive another.
 type Error struct {
 	// Code is the word of the API's error table.
@@ -61,16 +61,19 @@ func Wrap(code Code, message string, err error) *Error {
 }
 
 // From turns any error into an Error. nil stays nil, and an *Error in err's chain is returned
-// as it is. A cancelled context becomes [ClientGone], an expired one [RequestTimeout].
-// Everything else becomes an [InternalError] whose message does not mention the cause.
+// as it is. A [Code] of the gateway's own becomes an Error with it. A cancelled context becomes
+// [ClientGone], an expired one [RequestTimeout]. Everything else becomes an [InternalError] whose message does not mention the cause.
 func From(err error) *Error {
 	if err == nil {
 		return nil
 	}
 	var e *Error
+	var code Code
 	switch {
 	case errors.As(err, &e):
 		return e
+	case errors.As(err, &code) && code.Known():
+		return Wrap(code, "The request failed: "+string(code)+".", err)
 	case errors.Is(err, context.Canceled):
 		return Wrap(ClientGone, "The client closed the connection before the answer was complete.", err)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -94,7 +97,8 @@ func Recover(err *error) {
 	}
 }
 
-// Is reports whether err carries code anywhere in its chain.
+// Is reports whether the first Error in err's chain has the code. errors.Is(err, code) looks at
+// all of them.
 func Is(err error, code Code) bool {
 	if err == nil { // without the allocation of errors.As
 		return false
@@ -114,6 +118,12 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// Is reports whether target is the Error's code, for errors.Is.
+func (e *Error) Is(target error) bool {
+	code, ok := target.(Code)
+	return ok && e.Code == code
+}
 
 // HTTPStatus is the status that the error is sent with.
 func (e *Error) HTTPStatus() int {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -25,6 +26,9 @@ func TestEveryErrorThatLeavesHasACodeAndTellsNothingOfItsCause(t *testing.T) {
 		{fmt.Errorf("x: %w", context.DeadlineExceeded), fault.RequestTimeout, 504},
 		{own.With(func(e *fault.Error) { e.Status = 404 }), fault.InvalidRequest, 404},
 		{fault.New("vendor_word", "x"), "vendor_word", 500},
+		{fault.RateLimitExceeded, fault.RateLimitExceeded, 429},
+		{fmt.Errorf("limits: %w", fault.BudgetExceeded), fault.BudgetExceeded, 402},
+		{fault.Code("vendor_word"), fault.InternalError, 500},
 	} {
 		f := fault.From(c.in)
 		if f.Code != c.code || f.HTTPStatus() != c.status {
@@ -45,6 +49,32 @@ func TestEveryErrorThatLeavesHasACodeAndTellsNothingOfItsCause(t *testing.T) {
 	}
 	if !errors.Is(fault.Wrap(fault.BadGateway, "m", cause), cause) {
 		t.Error("the cause is lost")
+	}
+}
+
+func TestErrorsIsFindsTheCodesOfAChain(t *testing.T) {
+	broke := fault.New(fault.InsufficientBalance, "The account has 0.")
+	outer := fault.Wrap(fault.BadGateway, "The answer failed.", broke)
+	for _, c := range []struct {
+		name string
+		err  error
+		code fault.Code
+		want bool
+	}{
+		{"its own code", broke, fault.InsufficientBalance, true},
+		{"another code", broke, fault.BudgetExceeded, false},
+		{"wrapped by fmt", fmt.Errorf("ask: %w", broke), fault.InsufficientBalance, true},
+		{"one of several", errors.Join(io.EOF, broke), fault.InsufficientBalance, true},
+		{"the outer of two", outer, fault.BadGateway, true},
+		{"the inner of two", outer, fault.InsufficientBalance, true},
+		{"a bare code", fmt.Errorf("limits: %w", fault.RateLimitExceeded), fault.RateLimitExceeded, true},
+		{"a vendor's code", fault.New("content_policy", "No."), "content_policy", true},
+		{"no fault", io.EOF, fault.InternalError, false},
+		{"nil", nil, fault.InternalError, false},
+	} {
+		if got := errors.Is(c.err, c.code); got != c.want {
+			t.Errorf("%s: errors.Is(%v, %s) is %t", c.name, c.err, c.code, got)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package billingtest
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -67,7 +68,7 @@ func TestACustomerWithoutMoneyGets402AndNoVendorIsAsked(t *testing.T) {
 	asked := 0
 	service, _ := newService(t, 1, sim.Options{Fault: func(*upstream.Call) sim.Fault { asked++; return sim.Fault{} }})
 	_, _, err := service.Answer(t.Context(), "alice", "Is the gate open?", 50)
-	if !fault.Is(err, fault.InsufficientBalance) || fault.From(err).HTTPStatus() != 402 {
+	if !errors.Is(err, fault.InsufficientBalance) || fault.From(err).HTTPStatus() != 402 {
 		t.Errorf("got %v, want a 402", err)
 	}
 	if asked > 0 {
@@ -95,7 +96,7 @@ func TestManyAtOnceNeverSpendMoreThanThereIs(t *testing.T) {
 		wg.Go(func() {
 			_, charge, err := service.Answer(t.Context(), "alice", "Is the gate open?", 50)
 			spent.Add(int64(charge))
-			if fault.Is(err, fault.InsufficientBalance) {
+			if errors.Is(err, fault.InsufficientBalance) {
 				refused.Add(1)
 			} else if err != nil {
 				t.Error(err)
