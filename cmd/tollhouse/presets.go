@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	presetfile "github.com/tollhouse-ai/gateway/internal/presets"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -33,12 +33,9 @@ type preset struct {
 	Example  string         `yaml:"example"`
 }
 
-//go:embed presets.yaml
-var presetsFile []byte
-
 // presets are all presets, in the order in which they serve.
 var presets = sync.OnceValue(func() (all []preset) {
-	_ = config.Decode("presets.yaml", presetsFile, &all) // a test finds every mistake in it
+	_ = config.Decode("presets.yaml", presetfile.YAML(), &all) // a test finds every mistake in it
 	return all
 })
 

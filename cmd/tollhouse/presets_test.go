@@ -18,6 +18,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	presetfile "github.com/tollhouse-ai/gateway/internal/presets"
 	"github.com/tollhouse-ai/gateway/internal/scripted"
 	"github.com/tollhouse-ai/gateway/internal/servertest"
 )
@@ -604,7 +605,7 @@ func TestTheDocumentedVendorsAreThoseOfTheTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := config.Decode("presets.yaml", presetsFile, new([]preset)); err != nil {
+	if err := config.Decode("presets.yaml", presetfile.YAML(), new([]preset)); err != nil {
 		t.Fatal(err)
 	}
 	help := tollhouse(t, nil, "serve", "--help").stdout
