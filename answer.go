@@ -16,9 +16,19 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// readWhole reads and checks an answer that does not stream. The memory that it needed on top
-// of what is kept is released when it returns.
-func (e *Entry) readWhole(ctx context.Context, q operation.Request, r *upstream.Reply) (_ *operation.Answer, err error) {
+// readWhole reads and checks an answer to q that does not stream.
+func (e *Entry) readWhole(ctx context.Context, q operation.Request, r *upstream.Reply) (*operation.Answer, error) {
+	return readBody(ctx, e, r, e.g.options.MaxAnswer, func(data []byte) (*operation.Answer, *[]byte, error) {
+		a, err := q.ReadAnswer(data, e.answerOptions())
+		return &a, &a.Body, err
+	})
+}
+
+// readBody reads the body of a reply, at most so many bytes, and returns what parse makes of
+// it. parse also returns where its answer holds bytes that may lie in data; nil if the answer
+// does not refer to data. The memory that was needed on top of these bytes is released when
+// readBody returns.
+func readBody[A any](ctx context.Context, e *Entry, r *upstream.Reply, most int64, parse func(data []byte) (answer A, body *[]byte, err error)) (answer A, err error) {
 	defer fault.Recover(&err)
 	buf := buffers.Get().(*bytes.Buffer)
 	inPlace := false // the answer lies in buf, which is its caller's then
@@ -27,28 +37,30 @@ func (e *Entry) readWhole(ctx context.Context, q operation.Request, r *upstream.
 			putBuffer(buf)
 		}
 	}()
-	in := limitedReader{limit: e.g.options.MaxAnswer, budget: e.g.admission.Answers(), now: e.g.options.Now}
+	in := limitedReader{limit: most, budget: e.g.admission.Answers(), now: e.g.options.Now}
 	kept := 0
 	defer func() {
 		r.Withheld = in.waited
-		in.finish(kept, &e.slot)
+		if in.reservation != nil {
+			in.budget.Finish(in.reservation, int64(kept), &e.slot)
+		}
 	}()
 	if err := in.readAll(ctx, buf, r.Body); err != nil {
-		return nil, err
+		return answer, err
 	}
-	a, err := q.ReadAnswer(buf.Bytes(), e.answerOptions())
-	if err != nil {
-		return nil, err
+	answer, body, err := parse(buf.Bytes())
+	if err != nil || body == nil {
+		return answer, err
 	}
-	kept = len(a.Body)
-	if kept > 0 && buf.Len() > 0 && &a.Body[0] == &buf.Bytes()[0] {
-		if inPlace = isPooled(a.Body) && kept >= buf.Cap()/2; inPlace {
+	kept = len(*body)
+	if kept > 0 && buf.Len() > 0 && &(*body)[0] == &buf.Bytes()[0] {
+		if inPlace = isPooled(*body) && kept >= buf.Cap()/2; inPlace {
 			kept = buf.Cap() // at most twice the answer, which was reserved
 		} else {
-			a.Body = bytes.Clone(a.Body)
+			*body = bytes.Clone(*body)
 		}
 	}
-	return &a, nil
+	return answer, nil
 }
 
 // answerOptions are what reading the call's answer needs.
@@ -144,13 +156,6 @@ func (in *limitedReader) reserve(ctx context.Context, n int64) error {
 	start := in.now()
 	defer func() { in.waited += in.now().Sub(start) }()
 	return in.budget.Reserve(ctx, in.reservation, n-in.reservation.Bytes())
-}
-
-// finish releases all but the bytes that are kept of the answer.
-func (in *limitedReader) finish(kept int, by *admission.Slot) {
-	if in.reservation != nil {
-		in.budget.Finish(in.reservation, int64(kept), by)
-	}
 }
 
 // growBuffer doubles a buffer, but near the limit allocates exactly the limit: a

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -229,20 +228,20 @@ func (e *Entry) askKeeper(ctx context.Context, op upstream.Op, row *state.Respon
 	return nil, f.With(func(f *fault.Error) { f.Body = nil })
 }
 
-// readKept reads a vendor's answer about a response that it keeps, and closes it.
-func (e *Entry) readKept(ctx context.Context, op upstream.Op, row *state.Response, r *upstream.Reply) (body []byte, err error) {
-	defer fault.Recover(&err)
-	var data bytes.Buffer
-	in := limitedReader{limit: min(e.g.options.MaxAnswer, stored.MostBytes), budget: e.g.admission.Answers(), now: e.g.options.Now}
-	defer func() { in.finish(len(body), &e.slot) }()
-	if err := in.readAll(ctx, &data, r.Body); err != nil {
+// readKept reads a vendor's answer about a response that it keeps.
+func (e *Entry) readKept(ctx context.Context, op upstream.Op, row *state.Response, r *upstream.Reply) ([]byte, error) {
+	most := min(e.g.options.MaxAnswer, stored.MostBytes)
+	body, err := readBody(ctx, e, r, most, func(data []byte) (answer, body *[]byte, err error) {
+		switch op {
+		case upstream.ShowResponse:
+			data, err = responsesop.ReadShown(data, row.ID, row.Model)
+		case upstream.ListInput:
+			data, err = responsesop.ReadInputList(data)
+		}
+		return &data, &data, err
+	})
+	if err != nil {
 		return nil, err
 	}
-	switch op {
-	case upstream.ShowResponse:
-		return responsesop.ReadShown(data.Bytes(), row.ID, row.Model)
-	case upstream.ListInput:
-		return responsesop.ReadInputList(data.Bytes())
-	}
-	return data.Bytes(), nil
+	return *body, nil
 }

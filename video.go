@@ -102,7 +102,7 @@ func (e *Entry) submit(v *videoop.Request) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, reply, err := e.send(v.Outgoing(0))
+	report, reply, err := sendOne(e, v.Outgoing(0), e.readSubmission)
 	if err != nil && videoop.NotTaken(err) {
 		err = e.fail(err)
 		e.g.tasks.Drop(e.ctx, task.ID)
@@ -110,7 +110,6 @@ func (e *Entry) submit(v *videoop.Request) (*Response, error) {
 	}
 	header, event := http.Header{}, videoop.Event{Kind: videoop.Lost, Channel: e.lastChannel()}
 	if err == nil {
-		report, _ := videoop.ReadSubmission(answer.Body) // which ReadAnswer has checked
 		header, event = resultHeader(reply, 0), videoop.Event{Kind: videoop.Accepted, Channel: reply.Channel, Report: report}
 		e.model.announce(header)
 	}
@@ -127,6 +126,14 @@ func (e *Entry) submit(v *videoop.Request) (*Response, error) {
 		return nil, unknownOutcome(task, errNotKept)
 	}
 	return e.respond(Response{Status: e.info.Status, Header: header, Body: record, Dropped: reply.Dropped, task: task}), nil
+}
+
+// readSubmission reads what an upstream says of a video that it was sent.
+func (e *Entry) readSubmission(ctx context.Context, r *upstream.Reply) (videoop.Report, error) {
+	return readBody(ctx, e, r, e.g.options.MaxAnswer, func(data []byte) (videoop.Report, *[]byte, error) {
+		report, err := videoop.ReadSubmission(data)
+		return report, nil, err
+	})
 }
 
 // unknownOutcome is the error of a submission of which it is not known whether an

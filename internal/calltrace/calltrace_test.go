@@ -241,7 +241,7 @@ func TestTheWayOfARequestGetsNoLonger(t *testing.T) {
 	}{
 		{"chat", way{1260, 448, 355, 37}, way{492, 365, 187, 33}},
 		{"stream", way{3088, 555, 660, 64}, way{821, 461, 313, 62}},
-		{"video", way{2757, 478, 512, 56}, way{765, 413, 287, 51}},
+		{"video", way{2495, 475, 495, 54}, way{753, 410, 284, 49}},
 		{"embeddings", way{945, 410, 278, 38}, way{448, 337, 166, 34}},
 	}
 	root, err := filepath.Abs("../..")

@@ -71,8 +71,8 @@ func (r *Request) Quote(_ *operation.Facts, price *billing.Price, _ bool) operat
 // Ordered is nothing: a submission that failed made no video.
 func (r *Request) Ordered(*operation.Facts, *billing.Price) billing.Usage { return billing.Usage{} }
 
-// ReadAnswer checks that an upstream has taken the video: see [ReadSubmission], which reads
-// what it says of the task. The Answer lies in data.
+// ReadAnswer checks that an upstream has taken the video. The pipeline reads what the answer
+// says of the task by [ReadSubmission] instead. The Answer lies in data.
 func (r *Request) ReadAnswer(data []byte, _ operation.AnswerOptions) (operation.Answer, error) {
 	if _, err := ReadSubmission(data); err != nil {
 		return operation.Answer{}, err
