@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	_ "time/tzdata" // budgets name zones, also where the machine has none
 
 	"github.com/spf13/pflag"
 
