@@ -70,6 +70,8 @@ var forbidden = []forbidding{
 	{"internal/webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "database/sql"}, "webhooks are delivered whatever they tell, wherever they are kept", false},
 	{"internal/netguard", []string{"net/http", module}, "what an address is depends on nobody who asks", true},
 	{"", []string{module + "/server", module + "/upstream/openai", module + "/upstream/anthropic", module + "/upstream/voyage", module + "/upstream/dashscope", module + "/upstream/ark", module + "/upstream/reranker", module + "/upstream/sim"}, "the core is used without HTTP and with any driver", false},
+	{"server", []string{"testing", module + "/gatewaytest"}, "what tests need is in no program", false},
+	{"gatewaytest", []string{module + "/server", "net/http/httptest", "database/sql", module + "/upstream/openai"}, "a test needs no socket, no database and no vendor", false},
 	{"idempotency", []string{module + "/auth", module + "/upstream", module + "/chat", module + "/server"}, "answers are kept whatever they answer", false},
 	{"store", []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5", module, module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "one SQL text for every database; drivers are leaves", false},
 	{"server/telemetry/metrics", []string{module + "/store", module + "/server", "go.opentelemetry.io/otel"}, "Prometheus and nothing else; metrics need no store", false},
