@@ -7,9 +7,29 @@ import (
 	"testing"
 )
 
-// maxSentence is how many words a sentence of the documents can have. Most should have
-// fewer than 25.
-const maxSentence = 32
+// maxSentence is how many words a sentence of the documents can have.
+const maxSentence = 25
+
+// unclear are phrases that no page needs, with what to write instead. Readers had to read
+// their sentences twice.
+var unclear = []struct {
+	phrase  *regexp.Regexp
+	instead string
+}{
+	{regexp.MustCompile(`(?i)\bof which\b`), "a sentence of its own"},
+	{regexp.MustCompile(`(?i)\blikewise\b`), "the verb again, or \"too\""},
+	{regexp.MustCompile(`(?i)\bthat is so\b`), "what holds"},
+	{regexp.MustCompile(`(?i)\bthe same by\b`), "the verb again"},
+	{regexp.MustCompile(`(?i)\bfor none\b`), "\"without one\""},
+	{regexp.MustCompile(`(?i)\b(?:has|have) (?:it|them) none\b`), "\"lacks it\""},
+	{regexp.MustCompile(`(?i)\bthat (?:is|are) none\b`), "\"that is no …\""},
+	{regexp.MustCompile(`\b(?:he|him|his)\b`), "\"they\", or the customer, client or operator"},
+	{regexp.MustCompile(`(?i)\bpictures?\b`), "\"image\""},
+	{regexp.MustCompile(`(?i)\bclients? (?:leaves?|left)\b`), "\"disconnects\""},
+	{regexp.MustCompile(`(?i)\bsays no (?:word|more)\b`), "\"reveals nothing\""},
+	{regexp.MustCompile(`(?i)\bas if nothing\b`), "what holds"},
+	{regexp.MustCompile(`(?i)\bin the place of\b`), "\"instead of\""},
+}
 
 var (
 	span     = regexp.MustCompile("`[^`]*`")
@@ -17,23 +37,30 @@ var (
 	listItem = regexp.MustCompile(`^(?:[-*]|\d+\.) `)
 	fullStop = regexp.MustCompile(`[.!?][)*"”]*\s+[^a-z\s]`)
 	word     = regexp.MustCompile(`[\pL\pN]`)
+	ruler    = regexp.MustCompile(`^\|(?:[ :]*-+[ :]*\|)+\s*$`)
 )
 
-// paragraphs are the running texts of a page: its paragraphs and list items, without
-// headings, tables and code. A span of code is one word, which can begin a sentence.
+// paragraphs are the running texts of a page: its paragraphs, list items and cells of
+// tables, without headings and code. A span of code is one word, which can begin a sentence.
 func paragraphs(p page) (all []string) {
 	var lines []string
 	end := func() {
 		if len(lines) > 0 {
-			text := span.ReplaceAllString(strings.Join(lines, " "), "Code")
-			all, lines = append(all, linked.ReplaceAllString(text, "$1")), nil
+			all, lines = append(all, linked.ReplaceAllString(strings.Join(lines, " "), "$1")), nil
 		}
 	}
 	for line := range strings.Lines(p.text) {
-		line = strings.TrimSpace(line)
+		line = span.ReplaceAllString(strings.TrimSpace(line), "Code")
 		switch {
-		case line == "" || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "#"):
+		case line == "" || strings.HasPrefix(line, "#"):
 			end()
+			continue
+		case strings.HasPrefix(line, "|"):
+			end()
+			// A semicolon stands between the items of a cell.
+			for item := range strings.FieldsFuncSeq(line, func(r rune) bool { return r == '|' || r == ';' }) {
+				all = append(all, linked.ReplaceAllString(item, "$1"))
+			}
 			continue
 		case listItem.MatchString(line):
 			end()
@@ -80,13 +107,32 @@ func long(p page) (found []string) {
 	return found
 }
 
-func TestNoSentenceOfTheDocumentsIsTooLong(t *testing.T) {
+func TestEverySentenceOfTheDocumentsIsShortAndClear(t *testing.T) {
 	for _, p := range pages(t) {
 		if p.path != "README.md" && p.path != "ARCHITECTURE.md" && !strings.HasPrefix(p.path, "docs/") {
 			continue
 		}
 		for _, s := range long(p) {
 			t.Errorf("%s: a sentence has %d words, want at most %d: %s", p.path, words(s), maxSentence, s)
+		}
+		for _, text := range paragraphs(p) {
+			for _, u := range unclear {
+				if u.phrase.MatchString(text) {
+					t.Errorf("%s: %q is unclear, write %s: %s", p.path, u.phrase.FindString(text), u.instead, text)
+				}
+			}
+		}
+	}
+}
+
+func TestEveryTableOfTheDocumentsHasAHeader(t *testing.T) {
+	for _, p := range pages(t) {
+		before := ""
+		for line := range strings.Lines(p.text) {
+			if ruler.MatchString(line) && !strings.HasPrefix(before, "|") {
+				t.Errorf("%s: no row of names stands above %q", p.path, strings.TrimSpace(line))
+			}
+			before = line
 		}
 	}
 }
@@ -97,10 +143,10 @@ func TestALongSentenceIsFound(t *testing.T) {
 		"# " + short + " heading",
 		short + ". " + short + " (it.",
 		"", "- " + short, "- `a b c` " + short, "",
-		"| " + short + " cell |", "", "```sh", short + " code", "```", "",
+		"| " + short + " cell | " + short + "; next |", "", "```sh", short + " code", "```", "",
 		"Short.", short + " [a b](c.md).",
 	}, "\n"))
-	want := []string{short + " (it.", "Code " + short, short + " a b."}
+	want := []string{short + " (it.", "Code " + short, short + " cell", short + " a b."}
 	if got := long(p); !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
 	}

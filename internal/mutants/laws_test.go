@@ -96,7 +96,7 @@ var chapters = []chapter{
 	}},
 	{"Holds", []law{
 		{
-			says: "A hold is the request's bound, or less where the account and the budget cannot spare it; a cost that nothing bounds is held whole, or runs alone.",
+			says: "A hold is the request's bound, or less if the account and the budget cannot spare it. A cost without a bound is held whole, or its request runs alone.",
 			test: "internal/ledger.TestAGrantIsThatOfTheReference",
 			mutants: []mutant{
 				{"an unknown length takes all of a balance", "internal/ledger/balance.go", "return b.Posted - b.Held - b.Posted/2", "return b.Posted - b.Held"},
@@ -367,7 +367,7 @@ var chapters = []chapter{
 			},
 		},
 		{
-			says: "No customer costs the vendors more than he pays, whatever he sends and whenever he leaves.",
+			says: "No customer costs the vendors more than they pay, whatever they send and whenever they disconnect.",
 			test: "internal/faultlab.TestNoTenantCostsMoreThanItPaysOrHarmsAnother",
 			mutants: []mutant{
 				{"reasoning that is not shown is not waited for", "drain.go", "\tcase e.mayHideReasoning():", "\tcase e.mayHideReasoning() && drain < 0:"},

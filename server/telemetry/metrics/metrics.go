@@ -216,7 +216,7 @@ func newCounters(registry prometheus.Registerer, currency string) *counters {
 		first:    spread("time_to_first_chunk_seconds", "Time of a stream or of audio until the first of it was there for the caller.", requestTimes, "op", "model"),
 		phases:   spread("request_phase_seconds", "Where the time of a request goes: auth, admit, hold, upstream, settle.", phaseTimes, "phase"),
 		tokens:   count("tokens_total", "Tokens that were settled, by kind. Reasoning is a part of output.", "op", "model", "kind"),
-		units:    count("media_units_total", "Pictures, seconds of video, characters of speech, search units and requests that were settled.", "op", "model", "unit"),
+		units:    count("media_units_total", "Images, seconds of video, characters of speech, search units and requests that were settled.", "op", "model", "unit"),
 		money:    count("charged_total", "Money that customers paid, in units of the currency.", "op", "model", "currency"),
 		overrun:  count("overrun_total", "Money that the operator bore because an account had no more, in units of the currency.", "currency"),
 		sources:  count("usage_reports_total", "Settled requests by where their counts came from: upstream, estimated, none; and anomaly for those that were clamped.", "source"),
