@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/suggest"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
@@ -179,44 +180,10 @@ func unknownCommand(all []*command, word string) error {
 	for i, c := range all {
 		names[i], _, _ = strings.Cut(c.name, " ")
 	}
-	if near := nearest(word, names); near != "" {
+	if near := suggest.Nearest(word, names); near != "" {
 		return fmt.Errorf("there is no command %q; did you mean `tollhouse %s`? (see `tollhouse --help`)", word, near)
 	}
 	return fmt.Errorf("there is no command %q (see `tollhouse --help`)", word)
-}
-
-// nearest is the name that differs least from a word, if that is not by more than two
-// letters; empty for none.
-func nearest(word string, names []string) (near string) {
-	least := 3
-	for _, name := range names {
-		if d := editDistance(word, name); d < least {
-			near, least = name, d
-		}
-	}
-	return near
-}
-
-// editDistance is Levenshtein's: how many letters must be put in, taken out or replaced
-// to make one word of the other.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1) // of the letters of a so far, to each beginning of b
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // The defaults of the flags.
@@ -297,7 +264,7 @@ func (c *command) unknownFlag(err *pflag.NotExistError) error {
 	if letters == "" {
 		var names []string
 		c.flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if near := nearest(err.GetSpecifiedName(), names); near != "" {
+		if near := suggest.Nearest(err.GetSpecifiedName(), names); near != "" {
 			return usagef("%v; did you mean --%s?", err, near)
 		}
 		return usagef("%v", err)

@@ -214,7 +214,7 @@ func checkCommand(p *program) *command {
 // check prints every problem; the last line on stderr says how many there are.
 func (p *program) check(file string) error {
 	c, _, err := readConfig(file, p.env)
-	if wrong, ok := errors.AsType[*config.Error](err); ok && len(wrong.Problems) > 1 {
+	if wrong, ok := errors.AsType[*config.Error](err); ok {
 		for _, line := range wrong.Lines() {
 			if _, err := fmt.Fprintln(p.stderr, line); err != nil {
 				return err

@@ -189,6 +189,11 @@ func TestCheckListsEveryProblemAndServeTheFirst(t *testing.T) {
 	if r.code != exitFailed || r.stderr != want {
 		t.Errorf("check: %d %q", r.code, r.stderr)
 	}
+	single := file(t, simConfig("m")+"currencys: USD\n")
+	if r = tollhouse(t, acme, "check", "--config", single); r.stderr != single+":8:1: the file has no field \"currencys\"; did you mean currency?\n"+
+		"tollhouse check: "+single+" has 1 problem\n" {
+		t.Errorf("check of a file with one problem: %q", r.stderr)
+	}
 	r = tollhouse(t, acme, "serve", "--config", name)
 	if r.code != exitFailed || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, ":8:11: ") || !strings.Contains(r.stderr, "and 1 more") {
 		t.Errorf("serve: %d %q", r.code, r.stderr)

@@ -29,21 +29,21 @@ type Channel struct {
 	Pos      Pos
 	Name     string            `yaml:"name"`
 	Driver   string            `yaml:"driver,driver"`
-	BaseURL  string            `yaml:"base_url"`  // empty means the driver's
-	Wire     []upstream.Op     `yaml:"wire,wire"` // by which a vendor of OpenAI's wire makes texts; nil means the driver's default
-	Messages MessagesWire      `yaml:"messages"`  // where Wire has messages
-	Keys     VendorKeys        `yaml:"keys"`
-	Auth     upstream.Auth     `yaml:"auth,auth"` // how calls carry a key; zero means the driver's way
-	Headers  map[string]string `yaml:"headers"`   // that go with every call; no secrets
+	BaseURL  string            `yaml:"base_url"`                             // empty means the driver's
+	Wire     []upstream.Op     `yaml:"wire,wire" example:"[chat, messages]"` // by which a vendor of OpenAI's wire makes texts; nil means the driver's default
+	Messages MessagesWire      `yaml:"messages"`                             // where Wire has messages
+	Keys     VendorKeys        `yaml:"keys" example:"[{env: OPENAI_API_KEY}]"`
+	Auth     upstream.Auth     `yaml:"auth,auth"`                           // how calls carry a key; zero means the driver's way
+	Headers  map[string]string `yaml:"headers" example:"{X-Title: my-app}"` // that go with every call; no secrets
 	Models   map[string]string // from public ids to the upstream's
 	Discover *Discovery        // serves what the vendor lists too; nil does not
 	Weight   int               `yaml:"weight,weight"`
 	Priority int               `yaml:"priority,priority"`
 	Timeout  Timeouts          `yaml:"timeout"`
 	Drain    time.Duration     `yaml:"drain,drain"` // of streams whose client has disconnected; zero cancels at once
-	Drop     []string          `yaml:"drop"`
-	Pass     []string          `yaml:"pass"` // fields that prepaid billing would refuse, since they have no price
-	Rename   map[string]string `yaml:"rename"`
+	Drop     []string          `yaml:"drop" example:"[temperature]"`
+	Pass     []string          `yaml:"pass" example:"[service_tier]"` // fields that prepaid billing would refuse, since they have no price
+	Rename   map[string]string `yaml:"rename" example:"{max_tokens: max_completion_tokens}"`
 	// DoneOptional and Usage.NoStreamOptions are what they are in [upstream.DriverOptions].
 	DoneOptional bool  `yaml:"done,done"`
 	Usage        Usage `yaml:"usage"`
@@ -62,8 +62,8 @@ type Channel struct {
 	// Begins are the beginnings of the vendor's ids that "*" passes through; none means all.
 	// Except are ids that it does not pass through; one that ends in "*" stands for all ids
 	// with that beginning.
-	Begins []string `yaml:"begins"`
-	Except []string `yaml:"except"`
+	Begins []string `yaml:"begins" example:"[gemini-]"`
+	Except []string `yaml:"except" example:"[gemini-old]"`
 	// DefersToDiscovered has "*" leave the ids to other channels that they discovered, but for those
 	// on the channel's own list. In a file it is what a channel does that discovers too.
 	DefersToDiscovered bool
@@ -232,7 +232,7 @@ type VendorKeys []secret.String
 
 // decode implements decodable.
 func (v *VendorKeys) decode(d *decoder, n ast.Node, name string) {
-	for _, item := range d.items(n, name) {
+	for _, item := range d.items(n) {
 		for _, key := range d.vendorKey(item, "an item of "+name) {
 			if !slices.ContainsFunc(*v, func(k secret.String) bool { return k.Reveal() == key }) {
 				*v = append(*v, secret.New(key))

@@ -26,21 +26,21 @@ import (
 type Config struct {
 	Locations
 	Listen    string           `yaml:"listen,address"`
-	Channels  []Channel        `yaml:"channels"`
-	Prices    Prices           `yaml:"prices"`
-	Models    Models           `yaml:"models"`
+	Channels  []Channel        `yaml:"channels" example:"[{name: main, driver: sim, models: {\"*\": \"*\"}}]"`
+	Prices    Prices           `yaml:"prices" example:"{my-model: {input: \"0.60\", output: \"2.50\"}}"`
+	Models    Models           `yaml:"models" example:"{my-model: {kind: chat}}"`
 	Affinity  gateway.Affinity `yaml:"affinity,affinity"` // of models without their own; empty means the gateway's default
-	Accounts  []Account        `yaml:"accounts"`
+	Accounts  []Account        `yaml:"accounts" example:"[{name: acme, keys: [{env: ACME_KEY}]}]"`
 	Limits    auth.Limits      `yaml:"limits"` // the defaults of all keys
 	Responses Responses        `yaml:"responses"`
-	Secrets   VendorKeys       `yaml:"secrets"` // of the deployment, the one in use first
+	Secrets   VendorKeys       `yaml:"secrets" example:"[{env: TOLLHOUSE_SECRET}]"` // of the deployment, the one in use first
 	Video     Video            `yaml:"video"`
 	Webhooks  Webhooks         `yaml:"webhooks"`
 	Server    Server           `yaml:"server"`
 	Telemetry Telemetry        `yaml:"telemetry"`
 	Metrics   Metrics          `yaml:"metrics"`
 	MCP       MCP              `yaml:"mcp"`
-	CORS      []string         `yaml:"cors,page"` // origins of the web pages that may call the API
+	CORS      []string         `yaml:"cors,page" example:"[https://app.example.com]"` // origins of the web pages that may call the API
 
 	Positions map[string]Pos // of the values of the keys that the file has
 	KeyFiles  []KeyFile      // that the file names; a change of them is a change of the configuration
@@ -79,7 +79,7 @@ type Account struct {
 	Pos    Pos
 	Name   string        `yaml:"name"`
 	Credit billing.Money `yaml:"credit,credit"` // opening credit
-	Keys   []Key         `yaml:"keys"`
+	Keys   []Key         `yaml:"keys" example:"[{env: ACME_KEY}]"`
 	// The limits of all its keys together, besides each key's own.
 	RPM           int64 `yaml:"rpm"`
 	TPM           int64 `yaml:"tpm"`
@@ -135,7 +135,7 @@ type Server struct {
 	MaxConnections      int64          `yaml:"max_connections,positive"`
 	MaxConnectionsPerIP int64          `yaml:"max_connections_per_ip,positive"`
 	Memory              int64          `yaml:"memory,bytes"` // bytes that the process may take
-	TrustedProxies      []netip.Prefix `yaml:"trusted_proxies,network"`
+	TrustedProxies      []netip.Prefix `yaml:"trusted_proxies,network" example:"[10.0.0.0/8]"`
 }
 
 // Admission are the gateway's options of admission control.
@@ -147,7 +147,7 @@ func (s *Server) Admission() gateway.Admission {
 // leaves that to the environment's OTEL_… variables.
 type Telemetry struct {
 	OTLP    string                   `yaml:"otlp,collector"` // a collector's address; empty means OTEL_EXPORTER_OTLP_ENDPOINT, and off without it
-	Headers map[string]secret.String `yaml:"headers,secret"`
+	Headers map[string]secret.String `yaml:"headers,secret" example:"{X-Api-Key: \"${COLLECTOR_KEY}\"}"`
 	Service string                   `yaml:"service"`      // the service's name
 	Sample  int                      `yaml:"sample,share"` // of 1,000 traces; 0 means OTEL_TRACES_SAMPLER
 	// NoTraces and NoMetrics switch one signal off. NoCallers ignores the trace context
@@ -168,7 +168,7 @@ type Metrics struct {
 // MCP is the server of tools for agents, at /mcp of the public address.
 type MCP struct {
 	Off     bool     `yaml:"enabled,not"`
-	Origins []string `yaml:"origins,origin"` // web pages that may call, besides those of this machine
+	Origins []string `yaml:"origins,origin" example:"[https://app.example.com]"` // web pages that may call, besides those of this machine
 }
 
 // Read reads a configuration. name is what its errors call the file. Every
@@ -186,7 +186,7 @@ func Read(name string, data []byte, env Env) (*Config, error) {
 	}
 	d.object(body, "the file", reflect.ValueOf(c).Elem(), nil)
 	if len(d.problems) == 0 {
-		for _, p := range d.pairs(body, "the file", nil) {
+		for _, p := range d.pairs(body, "the file", "") {
 			c.Positions[p.key] = position(p.value)
 		}
 		c.validate(&d.problems)
@@ -220,7 +220,7 @@ func Decode(name string, data []byte, to any) error {
 	if err != nil {
 		return err
 	}
-	d.value(body, name, "", reflect.ValueOf(to).Elem())
+	d.value(body, name, field{}, reflect.ValueOf(to).Elem())
 	return d.problems.err(name)
 }
 
@@ -275,10 +275,16 @@ func (p *problems) add(at Pos, format string, args ...any) {
 	*p = append(*p, Problem{at, fmt.Sprintf(format, args...)})
 }
 
-// err is the error of a file; nil without problems.
+// err is the error of a file; nil without problems. What a file lacks is a problem at its
+// beginning.
 func (p problems) err(file string) error {
 	if len(p) == 0 {
 		return nil
+	}
+	for i := range p {
+		if p[i].Pos == (Pos{}) {
+			p[i].Pos = Pos{1, 1}
+		}
 	}
 	slices.SortStableFunc(p, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Column, b.Pos.Column))

@@ -243,18 +243,6 @@ func TestTheStoreInMemoryMayBeAPlainWord(t *testing.T) {
 	refuses(t, sound+"store: memories", "4:8: store: it must be sqlite:PATH")
 }
 
-func TestAStoreThatNeedsQuotesIsToldSo(t *testing.T) {
-	for _, text := range []string{"store: memory:", "store: memory:   # for a test\n", "store: sqlite:\nlisten: 127.0.0.1:1\n"} {
-		refuses(t, sound+text, `a value that ends in ":" needs quotes, such as store: "memory:"`)
-	}
-	for _, text := range []string{"data: x: y:", "store: a: b"} { // it is something else that is wrong
-		_, err := Read("t.yaml", []byte(sound+text), env)
-		if err == nil || strings.Contains(err.Error(), "quotes") {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-}
-
 // Ten times the accounts, keys and models may take ten times the memory, and a little more
 // for tables that grow.
 func TestReadingTakesMemoryInProportionToTheFile(t *testing.T) {

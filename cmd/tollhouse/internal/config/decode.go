@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
+
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/suggest"
 )
 
 // decoder decodes YAML into structs whose fields have a tag: the key in the file and, after a
@@ -40,59 +39,11 @@ func newDecoder(name string, data []byte, env Env) (*decoder, ast.Node, error) {
 	return d, body, nil
 }
 
-// parseYAML returns the tree of a file; nil for an empty one. A panic of the parser
-// becomes an error, so that a file cannot end a server that reads it again.
-func parseYAML(data []byte) (body ast.Node, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the file cannot be read as YAML (%v)", p)
-		}
-	}()
-	file, err := parser.ParseBytes(withoutMark(data), 0)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(file.Docs) == 0:
-		return nil, nil
-	case len(file.Docs) > 1:
-		return nil, errors.New("the file has more than one YAML document")
-	}
-	return file.Docs[0].Body, nil
-}
-
-// withoutMark is a file without the byte order mark that some editors put before it.
-func withoutMark(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }
-
-// addSyntax adds an error of the parser. The parser's own text is not used, since
-// it shows the line, in which a key may stand.
-func (d *decoder) addSyntax(err error, data []byte) {
-	e, ok := errors.AsType[yaml.Error](err)
-	if !ok || e.GetToken() == nil {
-		d.problems.add(Pos{}, "%v", err)
-		return
-	}
-	p, hint := e.GetToken().Position, ""
-	if storeEndsInColon(data, p.Line) {
-		hint = `; a value that ends in ":" needs quotes, such as store: "memory:"`
-	}
-	d.problems.add(Pos{p.Line, p.Column}, "this is not YAML: %s%s", e.GetMessage(), hint)
-}
-
-// storeEndsInColon reports whether a line is "store: memory:" or similar.
-func storeEndsInColon(data []byte, line int) bool {
-	lines := strings.Split(string(data), "\n")
-	if line < 1 || line > len(lines) {
-		return false
-	}
-	text, _, _ := strings.Cut(lines[line-1], " #")
-	value, isStore := strings.CutPrefix(strings.TrimSpace(text), "store:")
-	return isStore && strings.HasSuffix(value, ":")
-}
-
-// field is a key of a struct: which field it sets, and the rule for its value.
+// field is a key of a struct: which field it sets, the rule for its value, and an example of
+// a list or a mapping.
 type field struct {
-	index []int
-	rule  string
+	index         []int
+	rule, example string
 }
 
 // fields are the keys of a struct.
@@ -114,7 +65,7 @@ func (d *decoder) fieldsOf(t reflect.Type) fields {
 			key, _, _ = strings.Cut(f.Tag.Get("json"), ",")
 		}
 		if key != "" {
-			known.keys[key] = field{f.Index, rule}
+			known.keys[key] = field{f.Index, rule, f.Tag.Get("example")}
 		} else if f.Type == reflect.TypeFor[Pos]() {
 			known.pos = f.Index
 		}
@@ -137,57 +88,91 @@ func (d *decoder) object(n ast.Node, name string, to reflect.Value, more special
 	if known.pos != nil {
 		*to.FieldByIndex(known.pos).Addr().Interface().(*Pos) = position(d.resolve(n))
 	}
-	says := func() string {
-		keys := slices.AppendSeq(slices.Collect(maps.Keys(known.keys)), maps.Keys(more))
-		slices.Sort(keys)
-		return "; its fields are " + strings.Join(keys, ", ")
-	}
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(known.keys)), maps.Keys(more))
+	slices.Sort(keys)
+	says := "; its fields are " + strings.Join(keys, ", ")
 	for _, p := range d.pairs(n, name, says) {
 		f, plain := known.keys[p.key]
 		read := more[p.key]
 		switch {
 		case plain:
-			d.value(p.value, p.key, f.rule, to.FieldByIndex(f.index))
+			d.value(p.value, p.key, f, to.FieldByIndex(f.index))
 		case read != nil:
 			read(p.value, p.key)
-		case !d.lenient:
-			d.problems.add(p.at, "%s has no field %q%s", name, p.key, says())
+		case d.lenient:
+		default:
+			advice := says
+			if near := suggest.Nearest(p.key, keys); near != "" {
+				advice = "; did you mean " + near + "?"
+			}
+			d.problems.add(p.at, "%s has no field %q%s", name, p.key, advice)
 		}
 	}
 }
 
-// value decodes what a node holds, by the form of its type. rule is for single values, in a
-// list or a mapping too. Problems call the value name.
-func (d *decoder) value(n ast.Node, name, rule string, to reflect.Value) {
+// value decodes what a node holds, by the form of its type. The rule of the field is for single
+// values, in a list or a mapping too. Problems call the value name.
+func (d *decoder) value(n ast.Node, name string, f field, to reflect.Value) {
+	if f.example != "" {
+		var ok bool
+		if n, ok = d.formed(n, name, f.example); !ok {
+			return
+		}
+	}
 	if own, ok := to.Addr().Interface().(decodable); ok {
 		own.decode(d, n, name)
 		return
 	}
+	single := field{rule: f.rule}
 	switch kind := to.Kind(); {
 	case kind == reflect.Slice:
-		if rule == "" && to.Type().Elem().Kind() == reflect.String {
+		if f.rule == "" && to.Type().Elem().Kind() == reflect.String {
 			to.Set(reflect.MakeSlice(to.Type(), 0, 0)) // unlike that of a file without it
 		}
-		items := d.items(n, name)
+		items := d.items(n)
 		to.Grow(len(items))
 		for i, item := range items {
 			to.SetLen(i + 1)
-			d.value(item, "an item of "+name, rule, to.Index(i))
+			d.value(item, "an item of "+name, single, to.Index(i))
 		}
 	case kind == reflect.Map:
-		for _, p := range d.pairs(n, name, nil) {
+		for _, p := range d.pairs(n, name, "") {
 			v := reflect.New(to.Type().Elem()).Elem()
-			d.value(p.value, name+": "+p.key, rule, v)
+			d.value(p.value, name+": "+p.key, single, v)
 			if to.IsNil() {
 				to.Set(reflect.MakeMap(to.Type()))
 			}
 			to.SetMapIndex(reflect.ValueOf(p.key), v)
 		}
-	case kind == reflect.Struct && rule == "":
+	case kind == reflect.Struct && f.rule == "":
 		d.object(n, name, to, nil)
 	default:
-		d.single(n, name, ruleFor(rule, to.Type()), to)
+		d.single(n, name, ruleFor(f.rule, to.Type()), to)
 	}
+}
+
+// formed resolves a value that must be a list or a mapping, as its example is; no value is both.
+// Any other one is a problem.
+func (d *decoder) formed(n ast.Node, name, example string) (ast.Node, bool) {
+	n = d.resolve(n)
+	isList, isMapping := false, false
+	switch n.(type) {
+	case nil, *ast.NullNode:
+		return nil, true
+	case *ast.SequenceNode:
+		isList = true
+	case *ast.MappingNode, *ast.MappingValueNode:
+		isMapping = true
+	}
+	switch wantsList := example[0] == '['; {
+	case wantsList && !isList:
+		d.problems.add(position(n), "%s must be a list, for example %s: %s", name, name, example)
+	case !wantsList && !isMapping:
+		d.problems.add(position(n), "%s must be a mapping of keys to values, for example %s: %s", name, name, example)
+	default:
+		return n, true
+	}
+	return nil, false
 }
 
 // single decodes a single value by its rule, whose errors must not repeat it.
@@ -208,9 +193,9 @@ type pair struct {
 	value ast.Node
 }
 
-// pairs are the entries of a mapping; none for an empty value. says, if not nil, is what the
-// problem of a value that is no mapping ends with.
-func (d *decoder) pairs(n ast.Node, name string, says func() string) []pair {
+// pairs are the entries of a mapping; none for an empty value. A key that occurs twice is a
+// problem. The problem of a value that is no mapping ends with says.
+func (d *decoder) pairs(n ast.Node, name, says string) []pair {
 	var values []*ast.MappingValueNode
 	switch n := d.resolve(n).(type) {
 	case nil, *ast.NullNode:
@@ -219,31 +204,29 @@ func (d *decoder) pairs(n ast.Node, name string, says func() string) []pair {
 	case *ast.MappingValueNode:
 		values = []*ast.MappingValueNode{n}
 	default:
-		ends := ""
-		if says != nil {
-			ends = says()
-		}
-		d.problems.add(position(n), "%s must be a mapping of keys to values%s", name, ends)
+		d.problems.add(position(n), "%s must be a mapping of keys to values%s", name, says)
 	}
-	pairs := make([]pair, 0, len(values))
+	pairs, lines := make([]pair, 0, len(values)), make(map[string]int, len(values))
 	for _, v := range values {
 		if _, merge := v.Key.(*ast.MergeKeyNode); merge {
 			d.problems.add(position(v.Key), "merge keys (<<) are not supported; use an alias for the whole value")
 			continue
 		}
-		pairs = append(pairs, pair{v.Key.GetToken().Value, position(v.Key), v.Value})
+		p := pair{v.Key.GetToken().Value, position(v.Key), v.Value}
+		if first, twice := lines[p.key]; twice {
+			d.problems.add(p.at, "%s has %q twice, first in line %d: remove one of them", name, p.key, first)
+			continue
+		}
+		lines[p.key] = p.at.Line
+		pairs = append(pairs, p)
 	}
 	return pairs
 }
 
 // items are the items of a list; none for an empty value.
-func (d *decoder) items(n ast.Node, name string) []ast.Node {
-	switch n := d.resolve(n).(type) {
-	case nil, *ast.NullNode:
-	case *ast.SequenceNode:
-		return n.Values
-	default:
-		d.problems.add(position(n), "%s must be a list", name)
+func (d *decoder) items(n ast.Node) []ast.Node {
+	if list, ok := d.resolve(n).(*ast.SequenceNode); ok {
+		return list.Values
 	}
 	return nil
 }

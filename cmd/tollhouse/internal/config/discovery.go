@@ -22,8 +22,8 @@ import (
 
 // Discovery says that a channel serves what its vendor lists, beside what it maps.
 type Discovery struct {
-	Only   []string      `yaml:"only"` // as in [discovery.Filter], and so are Not and Prefix
-	Not    []string      `yaml:"not"`
+	Only   []string      `yaml:"only" example:"[\"gpt-*\"]"` // as in [discovery.Filter], and so are Not and Prefix
+	Not    []string      `yaml:"not" example:"[\"*-preview\"]"`
 	Prefix string        `yaml:"prefix,prefix"`
 	Every  time.Duration `yaml:"every,every"` // zero means the default
 }
@@ -38,9 +38,9 @@ func (d *Discovery) filter() *discovery.Filter {
 // public id "discover", which leads to something else than a truth value.
 func (c *Channel) decodeModels(d *decoder, n ast.Node, name string) {
 	mapping := func(n ast.Node, name string) {
-		d.value(n, name, "", reflect.ValueOf(&c.Models).Elem())
+		d.value(n, name, field{example: `{my-model: gpt-5}`}, reflect.ValueOf(&c.Models).Elem())
 		if len(d.problems) == 0 {
-			for _, p := range d.pairs(n, name, nil) {
+			for _, p := range d.pairs(n, name, "") {
 				c.modelPos[p.key] = p.at
 			}
 		}
@@ -65,7 +65,7 @@ func (c *Channel) decodeModels(d *decoder, n ast.Node, name string) {
 func (d *decoder) discovers(n ast.Node) bool {
 	switch n := d.resolve(n).(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
-		for _, p := range d.pairs(n, "", nil) {
+		for _, p := range d.pairs(n, "", "") {
 			if value, _ := scalar(d.resolve(p.value)); p.key == "discover" {
 				return value == "true" || value == "false"
 			}

@@ -27,7 +27,7 @@ type Prices map[string]Price
 // cell's position.
 func (rows *Prices) decode(d *decoder, n ast.Node, name string) {
 	*rows = make(Prices)
-	for _, model := range d.pairs(n, name, nil) {
+	for _, model := range d.pairs(n, name, "") {
 		(*rows)[model.key] = d.price(model)
 	}
 }
@@ -37,14 +37,14 @@ func (rows *Prices) decode(d *decoder, n ast.Node, name string) {
 func (d *decoder) price(model pair) Price {
 	p := Price{Pos: model.at}
 	before := len(d.problems)
-	cells := d.pairs(model.value, "the price of "+model.key, nil)
+	cells := d.pairs(model.value, "the price of "+model.key, `, for example {input: "0.60", output: "2.50"}`)
 	if len(cells) == 0 && len(d.problems) == before {
 		d.problems.add(model.at, "the price of %s is empty; a free model has the price {input: \"0\"}", model.key)
 	}
 	for _, cell := range cells {
 		switch d.resolve(cell.value).(type) {
 		case *ast.MappingNode, *ast.MappingValueNode:
-			for _, variant := range d.pairs(cell.value, cell.key, nil) {
+			for _, variant := range d.pairs(cell.value, cell.key, "") {
 				p.Rates = append(p.Rates, d.rate(cell.key, variant.key, variant)...)
 			}
 		default:
@@ -84,10 +84,10 @@ type Model struct {
 	MaxOutput  int64             `yaml:"max_output"`
 	HoldTokens int64             `yaml:"hold_tokens"`
 	Batch      int               `yaml:"batch,batch"`
-	Dimensions []int64           `yaml:"dimensions"`
-	Voices     []string          `yaml:"voices"`
-	Ratios     []string          `yaml:"ratios,ratio"`
-	Priorities []string          `yaml:"priorities"`
+	Dimensions []int64           `yaml:"dimensions" example:"[256, 1024]"`
+	Voices     []string          `yaml:"voices" example:"[alloy, echo]"`
+	Ratios     []string          `yaml:"ratios,ratio" example:"[\"16:9\", \"9:16\"]"`
+	Priorities []string          `yaml:"priorities" example:"[low]"`
 	Withdrawn  time.Time         `yaml:"withdrawn,date"`
 	Reasoning  gateway.Reasoning `yaml:"reasoning,reasoning"`
 	Affinity   gateway.Affinity  `yaml:"affinity,affinity"`
@@ -106,7 +106,7 @@ type Models []Model
 
 // decode implements decodable.
 func (models *Models) decode(d *decoder, n ast.Node, name string) {
-	for _, p := range d.pairs(n, name, nil) {
+	for _, p := range d.pairs(n, name, "") {
 		m := Model{ID: p.key}
 		d.object(p.value, "a model", reflect.ValueOf(&m).Elem(), nil)
 		*models = append(*models, m)
@@ -122,7 +122,7 @@ func (a *Account) decode(d *decoder, n ast.Node, _ string) {
 type Key struct {
 	Pos    Pos
 	Name   string   `yaml:"name"`
-	Models []string `yaml:"models"`
+	Models []string `yaml:"models" example:"[my-model]"`
 	auth.Limits
 	Hash [32]byte
 }

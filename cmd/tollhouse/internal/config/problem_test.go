@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -18,8 +19,8 @@ prices: {m: {input: "1"}}
 
 func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{sound + "biling: count", `4:1: the file has no field "biling"`},
-		{sound + "limits: {rps: 1}", `4:10: limits has no field "rps"; its fields are max_concurrent, max_concurrent_videos, rpm, tpm`},
+		{sound + "biling: count", `4:1: the file has no field "biling"; did you mean billing?`},
+		{sound + "limits: {burst: 1}", `4:10: limits has no field "burst"; its fields are max_concurrent, max_concurrent_videos, rpm, tpm`},
 		{sound + "limits: {rpm: 1.5}", "4:15: rpm: it must be a whole number"},
 		{sound + "limits: {rpm: 1e3}", "4:15: rpm: it must be a whole number"},
 		{sound + "limits: {rpm: -1}", "4:15: rpm: it must be a whole number"},
@@ -30,11 +31,10 @@ func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
 		{sound + "limits: {rpm: '${}'}", "4:15: rpm: ${ must be followed by"},
 		{sound + "limits: *nowhere", "4:9: there is no anchor"},
 		{sound + "limits: {<<: {rpm: 1}}", "4:10: merge keys"},
-		{sound + "limits: 1\nlimits: 2", "5:1: this is not YAML: mapping key \"limits\" already defined"},
-		{sound + "---\na: 1", "more than one YAML document"},
-		{sound + "\tlimits: 1", "4:1: this is not YAML"},
-		{"channels: [", "1:11: this is not YAML"},
-		{"", "there are no channels"},
+		{sound + "limits: {rpm: 1, tpm: 1, rpm: 1}", `4:26: limits has "rpm" twice, first in line 4: remove one of them`},
+		{sound + "limits: {}\nlimits: {}", `5:1: the file has "limits" twice, first in line 4`},
+		{sound + "---\na: 1", "1:1: the file has more than one YAML document"},
+		{"", "1:1: there are no channels"},
 		{"- a", "1:1: the file must be a mapping"},
 		{sound + "listen: 8080", "4:9: listen: it must be host:port"},
 		{sound + "listen: off", "4:9: listen: it must be host:port"},
@@ -72,12 +72,68 @@ func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
 		{sound + "responses: on", "4:12: responses must be a mapping"},
 		{sound + "secrets: [{env: NO_SUCH}]", "4:17: env: the environment variable NO_SUCH is not set"},
 		{sound + "secrets: [short]", "4:10: secrets: each must have at least 32 characters"},
-		{sound + "secrets: {env: ACME_KEY}", "4:10: secrets must be a list"},
+		{sound + "secrets: {env: ACME_KEY}", "4:10: secrets must be a list, for example secrets: [{env: TOLLHOUSE_SECRET}]"},
 		{sound + "webhooks: {allow_private: maybe}", "4:27: allow_private: it must be true or false"},
-		{sound + "webhooks: {allow_privat: true}", `4:12: webhooks has no field "allow_privat"; its fields are allow_private`},
+		{sound + "webhooks: {allow_privat: true}", `4:12: webhooks has no field "allow_privat"; did you mean allow_private?`},
 		{sound + "webhooks: true", "4:11: webhooks must be a mapping"},
 	} {
 		t.Run(c.text[max(0, len(c.text)-30):], func(t *testing.T) { refuses(t, c.text, c.want) })
+	}
+}
+
+// The parser's own words would show the line, in which a key may stand, and say nothing of what
+// would be right.
+func TestWhatIsNotYAMLIsSaidInOurWords(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"\tlimits: 1", "4:1: this line is indented with a tab"},
+		{"limits:\n\trpm: 1", "5:1: this line is indented with a tab"},
+		{"limits: {rpm: 1", "4:9: this { is not closed: add the }"},
+		{"secrets: [", "4:10: this [ is not closed: add the ]"},
+		{"secrets: [{env: A]", "4:18: a comma or the closing } is missing before this"},
+		{`data: "x`, `4:7: this text has no closing "`},
+		{"data: 'x", "4:7: this text has no closing '"},
+		{`data: "\q"`, `a \ begins an escape`},
+		{"currency USD", "this line is no key with a value: write KEY: VALUE"},
+		{"data: x\n   currency: USD", "4:7: the next line is indented as if it belonged to this value"},
+		{"limits:\n  rpm: 1\n tpm: 1", "6:2: this line begins in another column"},
+		{"data: @x", "4:7: a value cannot begin with @ or `"},
+		{"data: %x", "a value cannot begin with %"},
+		{"models: {*: *}", "a key or a value is missing here"},
+		{"models:\n  *: *", `a * needs quotes, as in "*": "*"`},
+		{"store: memory:", `4:8: this value has a colon in it: put it in quotes, as in store: "memory:"`},
+		{"store: memory: # in memory", "4:8: this value has a colon in it"},
+		{"store: a: b", "4:8: this value has a colon in it"},
+	} {
+		t.Run(c.text, func(t *testing.T) { refuses(t, sound+c.text, c.want) })
+	}
+}
+
+// What a problem shows as an example must be right itself.
+func TestEachListAndMappingHasAnExampleThatCanBeRead(t *testing.T) {
+	env := func(string) (string, bool) { return "sk-0123456789abcdefghijklmnopqrstuvwxyz", true }
+	for _, of := range []any{Config{}, Channel{}, Discovery{}, Account{}, Key{}, Model{}, Server{}, Telemetry{}, MCP{}} {
+		d, _, err := newDecoder("t.yaml", nil, env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		structure := reflect.TypeOf(of)
+		for key, f := range d.fieldsOf(structure).keys {
+			to := reflect.New(structure.FieldByIndex(f.index).Type).Elem()
+			if to.Kind() != reflect.Slice && to.Kind() != reflect.Map {
+				continue
+			}
+			if f.example == "" {
+				t.Errorf("%s of %s has no example", key, structure)
+				continue
+			}
+			body, err := parseYAML([]byte(f.example))
+			if err != nil {
+				t.Fatalf("%s: %v", f.example, err)
+			}
+			if d.value(body, key, f, to); len(d.problems) > 0 || to.Len() == 0 {
+				t.Errorf("%s: %s is read as %v, with %v", key, f.example, to, d.problems)
+			}
+		}
 	}
 }
 
@@ -113,7 +169,7 @@ func TestEveryMistakeInAChannelIsFoundWhereItStands(t *testing.T) {
 		{"{name: a, driver: openai, models: {m: m}, auth: none, keys: [sk-1]}", `2:14: channel "a": auth: none sends no key: take keys out`},
 		{"{name: a, driver: openai, models: {m: m}, headers: {X-Api-Key: sk-1}}", `2:14: channel "a": headers: X-Api-Key is a header for secrets. A key goes under keys`},
 		{"{name: a, driver: openai, models: {m: m}, headers: {x-session-id: b}, session_header: X-Session-Id}", `2:14: channel "a": headers and session_header both set x-session-id`},
-		{"{name: a, driver: openai, models: {m: m}, headers: [b]}", "2:65: headers must be a mapping"},
+		{"{name: a, driver: openai, models: {m: m}, headers: [b]}", "2:65: headers must be a mapping of keys to values, for example headers: {X-Title: my-app}"},
 		{"{name: a, driver: openai, models: {m: m}, done: never}", "2:62: done: it must be one of optional, required"},
 		{"{name: a, driver: anthropic, models: {m: m}, done: optional}", `2:14: channel "a": done is for the driver openai only`},
 		{"{name: a, driver: openai, models: {m: m}, usage: no}", "2:63: usage must be a mapping"},
