@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
 func TestAResponseIsFoundByItsItemsAndWhatItsContainersMade(t *testing.T) {
@@ -65,5 +67,54 @@ func TestItemsOfAListHaveMoreWhereTheCallerAsksForIt(t *testing.T) {
 	}
 	if n := len(Includable()); n != 8 {
 		t.Errorf("%d words, and this table has 8", n)
+	}
+}
+
+func TestItemsAreListedInPages(t *testing.T) {
+	stored := Stored{Response: []byte(`{"id":"resp_1"}`)}
+	for _, item := range []string{`{"role":"user","content":"a"}`, `{"id":"own","role":"user","content":"b"}`, `{"role":"user","content":"c"}`} {
+		stored.Input = append(stored.Input, []byte(item))
+	}
+	const a, b, c = `{"role":"user","content":"a","id":"item_0_resp_1"}`, `{"id":"own","role":"user","content":"b"}`, `{"role":"user","content":"c","id":"item_2_resp_1"}`
+	for _, row := range []struct {
+		limit int
+		after string
+		want  string // empty if there is no such page
+	}{
+		{20, "", `"data":[` + a + `,` + b + `,` + c + `],"first_id":"item_0_resp_1","last_id":"item_2_resp_1","has_more":false`},
+		{3, "", `"data":[` + a + `,` + b + `,` + c + `],"first_id":"item_0_resp_1","last_id":"item_2_resp_1","has_more":false`},
+		{2, "", `"data":[` + a + `,` + b + `],"first_id":"item_0_resp_1","last_id":"own","has_more":true`},
+		{2, "own", `"data":[` + c + `],"first_id":"item_2_resp_1","last_id":"item_2_resp_1","has_more":false`},
+		{20, "item_2_resp_1", `"data":[],"first_id":null,"last_id":null,"has_more":false`},
+		{20, "nothing", ``},
+	} {
+		got, ok := InputPage(stored.ListedInput(), row.limit, row.after, nil)
+		if want := `{"object":"list",` + row.want + `}`; ok != (row.want != "") || ok && string(got) != want {
+			t.Errorf("%d after %q: got %s, want %s", row.limit, row.after, got, want)
+		}
+	}
+}
+
+// A byte of the output may be a token, and no vendor makes a conversation shorter.
+func TestTokensOfAConversationWhateverTheVendorSays(t *testing.T) {
+	const input, most = 100_000, 1_000_000
+	for usage, want := range map[string]int64{
+		`{"input_tokens":20,"output_tokens":30}`:           input + 30,
+		`{"input_tokens":500000,"output_tokens":30}`:       500_030,
+		`{"input_tokens":20,"output_tokens":500000}`:       input + 500_000,
+		`{"input_tokens":1000000,"output_tokens":1000000}`: most,
+		`{}`:   input + 9,
+		`null`: input + 9,
+		`{"input_tokens":-1,"output_tokens":-9223372036854775808}`:   input + 9,
+		`{"input_tokens":9223372036854775807,"output_tokens":30}`:    input + 30,
+		`{"input_tokens":9223372036854775807,"output_tokens":1e400}`: input + 9,
+	} {
+		o, err := rawjson.Index([]byte(`{"output":[1234567],"usage":`+usage+`}`), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := TokensOf(&o, input, most); got != want {
+			t.Errorf("%s: %d, want %d", usage, got, want)
+		}
 	}
 }
