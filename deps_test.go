@@ -77,6 +77,7 @@ var forbidden = []forbidding{
 	{"server/telemetry/metrics", []string{module + "/store", module + "/server", "go.opentelemetry.io/otel"}, "Prometheus and nothing else; metrics need no store", false},
 	{"server/telemetry/otlp", []string{"database/sql", module + "/server", "github.com/prometheus/client_golang/prometheus"}, "OpenTelemetry and nothing else", false},
 	{"server/mcp", []string{"database/sql", module + "/server", module + "/store", module + "/upstream/openai", module + "/upstream/sim", "go.opentelemetry.io/otel"}, "tools for agents and nothing else; it asks the gateway, not a server", false},
+	{"goopenai", []string{"database/sql", module + "/store", module + "/upstream/anthropic", module + "/upstream/sim"}, "one client library, the server that answers it, and the driver of its wire", false},
 	{"server", []string{"database/sql", module + "/upstream/openai", module + "/upstream/sim"}, "HTTP in and out, nothing else", false},
 }
 
