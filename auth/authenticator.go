@@ -27,7 +27,7 @@ func (a *Keys) SetDefaults(l Limits) { a.defaults.Store(&l) }
 // one hash and one look-up by it. So the time taken reveals nothing about the keys.
 func (a *Keys) Authenticate(ctx context.Context, token string) (*Principal, error) {
 	if !strings.HasPrefix(token, tokenPrefix) {
-		return nil, fault.New(fault.Unauthorized, `No API key was sent, or not in the right form: send the header "Authorization: Bearer sk-…" with a key of this service.`)
+		return nil, fault.New(fault.Unauthorized, `No API key was sent, or one that does not begin with sk-: send a key of this service as "Authorization: Bearer sk-…" or as "x-api-key: sk-…".`)
 	}
 	k, err := a.Store.Find(ctx, HashOf(token))
 	if err != nil {

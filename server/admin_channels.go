@@ -75,7 +75,7 @@ type ChannelModel struct {
 // describeChannel shows what the router reports of a channel.
 func describeChannel(c *router.ChannelInfo) adminapi.Channel {
 	return adminapi.Channel{
-		Name: c.Name, State: c.State, Until: adminapi.Time(c.Until), Models: c.Models, Priority: c.Priority, Weight: c.Weight,
+		Name: c.Name, State: c.State, Cooldown: c.State == router.StateOpen && c.Usable, Until: adminapi.Time(c.Until), Models: c.Models, Priority: c.Priority, Weight: c.Weight,
 		InFlight: c.InFlight, Requests: c.Requests, Failures: c.Failures, LatencyMS: c.Latency.Milliseconds(), LastError: c.LastError,
 		Discovers: c.Discovers, Listed: adminapi.Time(c.Listed), ListError: c.ListError,
 	}

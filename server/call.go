@@ -34,9 +34,8 @@ func (x *httpExchange) enter() (err error) {
 	}
 	x.entry, err = x.h.gateway.Enter(x.r.Context(), caller)
 	x.setRequestID(x.entry.ID)
-	if err != nil && caller.Refused == nil && caller.Token == "" && x.r.Header.Get("Authorization") != "" && fault.Is(err, fault.Unauthorized) {
-		// Only where a key is needed may the form of the header be what is wrong.
-		return fault.Wrap(fault.Unauthorized, "The Authorization header must be \"Bearer sk-…\".", err)
+	if err != nil && caller.Refused == nil && caller.Token == "" {
+		return httpio.NameMisplacedKey(x.r.Header, err)
 	}
 	return err
 }

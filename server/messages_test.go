@@ -22,15 +22,19 @@ func TestTwoKeysThatDifferAreNone(t *testing.T) {
 		name   string
 		header []string
 		status int
+		says   string
 	}{
-		{"bearer", nil, 200},
-		{"x-api-key", []string{"Authorization: ", "X-Api-Key: " + s.key.Reveal()}, 200},
-		{"both the same", []string{"X-Api-Key: " + s.key.Reveal()}, 200},
-		{"both, but not the same", []string{"X-Api-Key: sk-other"}, 401},
-		{"neither", []string{"Authorization: "}, 401},
+		{"bearer", nil, 200, ""},
+		{"x-api-key", []string{"Authorization: ", "X-Api-Key: " + s.key.Reveal()}, 200, ""},
+		{"both the same", []string{"X-Api-Key: " + s.key.Reveal()}, 200, ""},
+		{"both, but not the same", []string{"X-Api-Key: sk-other"}, 401, "The key in x-api-key is not the one in Authorization"},
+		{"neither", []string{"Authorization: "}, 401, `No API key was sent, or one that does not begin with sk-: send a key of this service as \"Authorization: Bearer sk-…\" or as \"x-api-key: sk-…\".`},
+		{"another scheme", []string{"Authorization: Basic eDp5"}, 401, "No API key is read from the header authorization: send it as"},
+		{"another vendor's header", []string{"Authorization: ", "Api-Key: " + s.key.Reveal()}, 401, "No API key is read from the header api-key: send it as"},
+		{"a header of no vendor", []string{"Authorization: ", "X-Key: " + s.key.Reveal()}, 401, "No API key is read from the header x-key: send it as"},
 	} {
 		a := s.do(t, "POST", "/v1/messages", body, tt.header...)
-		if a.status != tt.status {
+		if a.status != tt.status || !strings.Contains(a.body, tt.says) || strings.Contains(a.body, s.key.Reveal()) {
 			t.Errorf("%s: %d %s", tt.name, a.status, a.body)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -53,7 +54,7 @@ const amountOperand = "AMOUNT"
 // checkDecimal refuses what is no amount of money, by its name on the command line. Empty is 0.
 func checkDecimal(name, text string) error {
 	if _, err := billing.ParseMoney(text); text != "" && err != nil {
-		return fmt.Errorf("%s must be a decimal such as 25.00, not %q", name, text)
+		return fmt.Errorf("%s must be a decimal such as 25.00, with at most 9 digits after the point and below %d, not %q", name, int64(math.MaxInt64/billing.One), text)
 	}
 	return nil
 }

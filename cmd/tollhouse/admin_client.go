@@ -314,9 +314,25 @@ func (c *adminClient) refusal(status int, body []byte) error {
 		return fmt.Errorf("the server at %s does not take this token: name the server's own data directory with --data", c.host)
 	}
 	if status < http.StatusInternalServerError {
-		return &refusedError{message}
+		return &refusedError{message + listing(message)}
 	}
 	return errors.New(message)
+}
+
+// listing says what lists the things of a kind if a message says that one does not exist; empty
+// for any other message.
+func listing(message string) string {
+	for _, kind := range []struct{ beginning, says string }{
+		{"There is no account ", " `tollhouse account list` lists the accounts."},
+		{"There is no key ", " `tollhouse key list` lists the keys with their ids."},
+		{"There is no webhook ", " `tollhouse webhook list` lists the webhooks with their ids."},
+		{"There is no receipt ", " A receipt has the X-Request-Id of its answer as its id; refused requests have none."},
+	} {
+		if strings.HasPrefix(message, kind.beginning) {
+			return kind.says
+		}
+	}
+	return ""
 }
 
 // refusedError is the server's message for a request that it refused, and so did not do.

@@ -124,16 +124,17 @@ func TestWhatTheServerRefusesIsOneLineAndExitCode1(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"account create acme", "already is an account"},
 		{"account create bad/name", "An account name is"},
-		{"account create rich --credit 1e9", `--credit must be a decimal such as 25.00, not "1e9"`},
-		{"account show nobody", "There is no account"},
+		{"account create rich --credit 1e9", `--credit must be a decimal such as 25.00, with at most 9 digits after the point and below 9223372036, not "1e9"`},
+		{"account show nobody", "There is no account \"nobody\". `tollhouse account list` lists the accounts.\n"},
 		{"account credit nobody 5", "There is no account"},
-		{"account credit acme five", `the AMOUNT must be a decimal such as 25.00, not "five"`},
-		{"key create --account acme --budget 5,00", `--budget must be a decimal such as 25.00, not "5,00"`},
+		{"account credit acme 0.0000000001", `the AMOUNT must be a decimal such as 25.00, with at most 9 digits after the point and below 9223372036, not "0.0000000001"`},
+		{"key create --account acme --budget 5,00", `--budget must be a decimal such as 25.00`},
 		{"key create --account nobody", "There is no account"},
-		{"key disable key_none", "There is no key"},
+		{"key disable key_none", "There is no key with the id key_none. `tollhouse key list` lists the keys"},
+		{"webhook resend evt_none", "There is no webhook \"evt_none\". `tollhouse webhook list` lists the webhooks"},
 		{"usage --account nobody", "There is no account"},
 		{"waste --account nobody", "There is no account"},
-		{"request req_none", "There is no receipt"},
+		{"request req_none", "There is no receipt \"req_none\". A receipt has the X-Request-Id of its answer as its id"},
 	} {
 		r := i.command(strings.Fields(c.args)...)
 		if r.code != exitFailed || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" || strings.Contains(r.stderr, "try again") {

@@ -228,7 +228,9 @@ func (d *doctor) checkConfiguration(context.Context) {
 	}
 	src, err := d.p.source(&d.settings)
 	if err != nil {
-		d.settings.applyFile(&config.Config{})
+		if d.settings.data = cmp.Or(d.settings.data, defaultData); d.settings.config == "" { // no file says otherwise
+			d.settings.applyFile(&config.Config{})
+		}
 		d.addRefusal(err)
 		return
 	}
@@ -414,10 +416,18 @@ func (d *doctor) checkSpace(dir string) {
 // checkPorts looks whether the addresses are free, or the running server's own, and who can
 // reach them.
 func (d *doctor) checkPorts(ctx context.Context) {
+	if err := d.settings.checkAddresses(); err != nil {
+		d.add("admin", checkProblem, "%v", err)
+		return
+	}
 	for _, a := range []struct{ flag, address, what string }{
 		{"listen", d.settings.listen, "keys and prompts travel in plain HTTP: put a TLS proxy in front, or listen on 127.0.0.1"},
 		{"admin", d.settings.admin, "its token travels in plain HTTP, and gives access to all accounts: listen on 127.0.0.1"},
 	} {
+		if a.address == "" {
+			d.add(a.flag, checkWarning, "not checked, because the configuration cannot be read: correct the configuration first")
+			continue
+		}
 		if a.address == adminOff {
 			d.add(a.flag, checkOK, "off")
 			continue

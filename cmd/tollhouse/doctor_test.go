@@ -203,6 +203,7 @@ func TestDoctorChecksTheFileOfThisDirectoryAndSendsItNoKey(t *testing.T) {
 		{"listen: 192.0.2.1:80", map[string]string{"listen": "warning: skipped"}},
 		{"currency: [USD]", map[string]string{
 			"server": "ok: not looked for, because the configuration cannot be read", "configuration": "problem: tollhouse.yaml:4:11: currency must be a single value: it must be three capital letters such as USD",
+			"listen": "warning: not checked, because the configuration cannot be read: correct", "admin": "warning: not checked",
 		}},
 	} {
 		chdirPrivate(t)
@@ -234,6 +235,23 @@ func TestDoctorPrintsALineForEachCheck(t *testing.T) {
 	r := tollhouse(t, nil, "doctor", "--config", file(t, "billing: count\nchannels: [{name: main, driver: sim, models: {m: m}}]\n"), "--listen", "127.0.0.1:0", "--admin", "off", "--data", t.TempDir())
 	if r.code != exitOK || !strings.Contains(r.stdout, "\nok       channel main   simulated: nothing is asked\n") || !strings.HasSuffix(r.stdout, "\n\nNo problems, 0 warnings.\n") || r.stderr != "" {
 		t.Errorf("%d %q\n%s", r.code, r.stderr, r.stdout)
+	}
+}
+
+func TestDoctorTellsACooldownFromAnOpenCircuit(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"name":"a","state":"ready","requests":2}`: "ok: ready, 2 requests, 0 failures",
+		`{"name":"a","state":"paused"}`:             "warning: paused: `tollhouse channel resume a` sends calls to it again",
+		`{"name":"a","state":"resting","until":"2026-01-02T03:04:05Z","last_error":"server_error 500"}`:               "problem: its circuit breaker is open until 2026-01-02T03:04:05Z; last error: server_error 500; `tollhouse channel test a` shows more",
+		`{"name":"a","state":"resting","until":"2026-01-02T03:04:05Z","last_error":"rate_limit 429","cooldown":true}`: "warning: in a cooldown until 2026-01-02T03:04:05Z: its vendor said when to come back, or does not have a model; last error: rate_limit 429",
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, `{"data":[`+body+`]}`) }))
+		defer s.Close()
+		d := doctor{p: new(program), server: &adminClient{http: s.Client().Transport, host: s.Listener.Addr().String()}}
+		d.checkRunningChannels(t.Context())
+		if got := d.findings[0].Result + ": " + d.findings[0].Message; got != want {
+			t.Errorf("%s: %s, want %s", body, got, want)
+		}
 	}
 }
 

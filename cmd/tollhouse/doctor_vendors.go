@@ -301,9 +301,18 @@ func (d *doctor) checkRunningChannels(ctx context.Context) {
 		name := shellQuoted(c.Name)
 		d.addFirst("running "+c.Name,
 			outcome{c.State == "paused", checkWarning, "paused: `tollhouse channel resume " + name + "` sends calls to it again"},
-			outcome{c.State == "resting", checkProblem, "its circuit breaker is open; last error: " + cmp.Or(c.LastError, "unknown") + "; `tollhouse channel test " + name + "` shows more"},
+			outcome{c.Cooldown, checkWarning, "in a cooldown" + until(c.Until) + ": its vendor said when to come back, or does not have a model; last error: " + cmp.Or(c.LastError, "unknown")},
+			outcome{c.State == "resting", checkProblem, "its circuit breaker is open" + until(c.Until) + "; last error: " + cmp.Or(c.LastError, "unknown") + "; `tollhouse channel test " + name + "` shows more"},
 			outcome{true, checkOK, c.State + ", " + plural(int(c.Requests), "request") + ", " + plural(int(c.Failures), "failure")})
 	}
+}
+
+// until says when the state of a channel ends.
+func until(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return " until " + timeText(t)
 }
 
 // checkCalls makes one small call through each channel, of the running server if there is

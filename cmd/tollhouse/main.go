@@ -380,6 +380,15 @@ func (s *settings) applyFile(c *config.Config) {
 	s.data = cmp.Or(s.data, c.Data, defaultData)
 }
 
+// checkAddresses refuses one address for both APIs.
+func (s *settings) checkAddresses() error {
+	address := dialable(s.listen)
+	if address == "" || address != dialable(s.admin) || strings.HasSuffix(address, ":0") {
+		return nil
+	}
+	return fmt.Errorf("--listen and --admin are both %s: give one of them another address", s.listen)
+}
+
 // chooseSource resolves --demo and --config, which exclude each other. A flag wins
 // over the other one's environment variable.
 func (s *settings) chooseSource(f *pflag.FlagSet) error {

@@ -53,6 +53,9 @@ func (p *program) serve(ctx context.Context, s *settings) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := s.checkAddresses(); err != nil {
+		return err
+	}
 	a, err := p.newApp(ctx, src, s.data, logger)
 	if err != nil {
 		return err

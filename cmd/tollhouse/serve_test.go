@@ -143,6 +143,7 @@ func TestServeRefusesToStartAndSaysWhy(t *testing.T) {
 		{"an address without a host", nil, []string{"--demo", "--listen", "8080"}, "serve: --listen takes HOST:PORT, such as 127.0.0.1:8080\n"},
 		{"an admin address without a port", nil, []string{"--demo", "--admin", "localhost"}, "serve: --admin takes HOST:PORT, such as 127.0.0.1:8081\n"},
 		{"both addresses are taken", nil, []string{"--demo", "--listen", taken, "--admin", i.admin}, "in use); cannot listen on " + i.admin + ": choose another address with --admin"},
+		{"one address for both", nil, []string{"--demo", "--listen", "0.0.0.0:8080", "--admin", "127.0.0.1:8080"}, "--listen and --admin are both 0.0.0.0:8080: give one of them another address\n"},
 		{"the database is open elsewhere", acme, append(with(""), "--data", i.data), "Another process has this database open"},
 		{"a database that cannot be reached", acme, with("store: 'postgres://tollhouse:hunter2@127.0.0.1:1/books'"), "postgres://tollhouse@127.0.0.1:1/books cannot be opened"},
 		{"a path that is no file", acme, with("store: sqlite:/dev/null/x.db"), "sqlite:/dev/null/x.db cannot be opened"},

@@ -162,9 +162,10 @@ type NewKey struct {
 // Channel is a channel of a running server. The counters begin with the server.
 type Channel struct {
 	Name      string     `json:"name"`
-	State     string     `json:"state"`           // "ready", "resting", "probing" or "paused"
-	Until     *time.Time `json:"until,omitempty"` // when an open circuit or a cooldown ends
-	Models    []string   `json:"models"`          // public ids; "*" for all
+	State     string     `json:"state"`              // "ready", "resting", "probing" or "paused"
+	Cooldown  bool       `json:"cooldown,omitempty"` // "resting" not after failures, but because its vendor said when to come back
+	Until     *time.Time `json:"until,omitempty"`    // when an open circuit or a cooldown ends
+	Models    []string   `json:"models"`             // public ids; "*" for all
 	Priority  int        `json:"priority"`
 	Weight    int        `json:"weight"`
 	InFlight  int        `json:"in_flight"`

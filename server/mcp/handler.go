@@ -55,6 +55,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	entry, err := h.g.Enter(r.Context(), caller)
+	if err != nil && caller.Refused == nil && caller.Token == "" {
+		err = httpio.NameMisplacedKey(r.Header, err)
+	}
 	q.entry = entry
 	defer func() { // also after a panic, which is net/http's to report
 		q.w.stopHeartbeat()

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -135,6 +137,25 @@ func Key(h http.Header) (string, error) {
 	}
 	return token, nil
 }
+
+// NameMisplacedKey adds to the error of a request without a key the header in which one was
+// found. Only where a key is needed is it wrong there. Any other error is returned as it is.
+func NameMisplacedKey(h http.Header, err error) error {
+	if !fault.Is(err, fault.Unauthorized) {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		misplaced := strings.HasPrefix(h.Get(name), "sk-") || slices.Contains(keyHeaders, name)
+		if misplaced && len(name) < 40 {
+			return fault.Wrap(fault.Unauthorized, "No API key is read from the header "+strings.ToLower(name)+`: send it as "Authorization: Bearer sk-…" or as "x-api-key: sk-…".`, err)
+		}
+	}
+	return err
+}
+
+// keyHeaders are headers in which clients of other services send a key, and Authorization, which
+// [Bearer] reads in one form only.
+var keyHeaders = []string{"Api-Key", "Authorization", "X-Auth-Token", "X-Goog-Api-Key"}
 
 // IdempotencyKey is the request's Idempotency-Key; empty if there is none. One that is
 // there and empty is an error: its sender means to be protected from paying twice.

@@ -230,7 +230,7 @@ func parseStore(text string) (string, error) {
 func parseCredit(text string) (billing.Money, error) {
 	m, err := billing.ParseMoney(text)
 	if err != nil || m < 0 {
-		return 0, errors.New(`it must be a decimal such as "25.00", and not negative`)
+		return 0, errors.New(`it must be a decimal such as "25.00", with at most 9 digits after the point, and not negative`)
 	}
 	return m, nil
 }
