@@ -57,7 +57,7 @@ func (c *adminCommand) with(ctx context.Context, method string, send func(contex
 	if err != nil {
 		return err
 	}
-	at.explicit = at.explicit || c.liveOnly != ""
+	at.liveOnly = c.liveOnly != ""
 	bounded, cancel := context.WithTimeout(ctx, c.p.adminTimeout())
 	defer cancel()
 	client, err := c.p.connect(bounded, at, method == http.MethodGet)
@@ -250,7 +250,8 @@ type adminClient struct {
 	http    http.RoundTripper // not a Client: a redirect would take the token elsewhere
 	host    string
 	token   secret.String
-	timeout time.Duration // the callers' contexts have it; named in the error
+	timeout time.Duration   // the callers' contexts have it; named in the error
+	server  adminapi.Server // what it is; zero for a store
 	close   func() error
 }
 

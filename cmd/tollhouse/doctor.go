@@ -192,25 +192,21 @@ func (d *doctor) report(asJSON bool) error {
 func (d *doctor) findServer(ctx context.Context) {
 	var err error
 	if d.target, err = d.at.target(ctx, d.p); err != nil {
-		d.target = &adminTarget{data: cmp.Or(d.at.data, defaultData)} // checkConfiguration tells why
 		_, wrong := errors.AsType[*config.Error](err)
 		d.addFirst("server",
-			outcome{d.at.config == "" && !wrong, checkProblem, err.Error()}, // the file of this directory
-			outcome{true, checkOK, "not looked for, because the configuration cannot be read"})
+			outcome{d.at.config == "" && !wrong, checkProblem, err.Error()},                    // the file of this directory
+			outcome{true, checkOK, "not looked for, because the configuration cannot be read"}) // checkConfiguration says why
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, d.p.adminTimeout())
 	defer cancel()
 	server, err := d.p.connectServer(bounded, d.target)
-	if server != nil {
-		err = server.do(bounded, http.MethodGet, "/admin/v1/server", nil, &d.about)
-	}
 	_, none := errors.AsType[*noServerError](err)
 	switch {
 	case err == nil:
-		d.server = server
+		d.server, d.about = server, server.server
 		d.add("server", checkOK, "one is running: its admin API is at %s, its store is %s", server.host, d.about.Store)
-	case none && (!d.target.explicit || readAddress(d.target.data) == ""):
+	case none && (!d.target.onlyServer() || recordedAddress(d.target.data) == ""):
 		d.add("server", checkOK, "none is running with this configuration and data directory (%s)", d.target.data)
 	default:
 		d.add("server", checkProblem, "%v", err)
@@ -219,13 +215,8 @@ func (d *doctor) findServer(ctx context.Context) {
 
 // checkConfiguration reads the file as check does, or the vendors' variables.
 func (d *doctor) checkConfiguration(context.Context) {
-	d.settings = settings{config: d.at.config, listen: d.listen, admin: d.at.admin, data: d.at.data}
-	if d.at.nothing() {
-		_, there, err := fileHere(defaultFile)
-		if _, wrong := errors.AsType[*config.Error](err); there && (err == nil || wrong) {
-			d.settings.config, d.unnamed = defaultFile, true
-		}
-	}
+	d.settings = settings{config: d.target.config, listen: d.listen, admin: d.at.admin, data: d.at.data}
+	d.unnamed = d.target.here
 	src, err := d.p.source(&d.settings)
 	if err != nil {
 		if d.settings.data = cmp.Or(d.settings.data, defaultData); d.settings.config == "" { // no file says otherwise

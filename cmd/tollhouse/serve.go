@@ -113,7 +113,7 @@ func (p *program) recordAddress(ctx context.Context, a *app, l *listeners) (owne
 	}
 	address := dialable(l.admin.Addr().String())
 	forget = func() { removeAddress(a.data, address) }
-	if readAddress(a.data) != address { // at its own nothing answers yet
+	if recordedAddress(a.data) != address { // at its own nothing answers yet
 		owner, about := p.recordedServer(ctx, a.data)
 		if owner != "" && (about.Store != config.Memory || a.storage.name == config.Memory) {
 			a.unrecorded = address
@@ -127,7 +127,7 @@ func (p *program) recordAddress(ctx context.Context, a *app, l *listeners) (owne
 // recordLater records the address of the admin API once the server that had the record has
 // ended and removed it.
 func (a *app) recordLater() {
-	if a.unrecorded != "" && readAddress(a.data) == "" {
+	if a.unrecorded != "" && recordedAddress(a.data) == "" {
 		a.writeRecord(a.unrecorded)
 		a.unrecorded = ""
 	}

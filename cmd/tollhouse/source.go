@@ -93,7 +93,7 @@ func exists(name string) bool {
 // fileError is the error of reading a configuration file. Of one that is not there it says
 // what named it, and how to make it.
 func (p *program) fileError(name string, err error) error {
-	if !errors.Is(err, fs.ErrNotExist) {
+	if !errors.Is(err, fs.ErrNotExist) { // or nil
 		return err
 	}
 	by := "--config"
