@@ -112,7 +112,7 @@ func TestAForeignSchemeIsToldWhatToSend(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
 	for _, header := range foreign {
 		a := s.do(t, "GET", "/v1/models", "", "Authorization: "+header)
-		if m := a.errorOf(t).Message; a.status != 401 || !strings.Contains(m, `must be "Bearer sk-…"`) {
+		if m := a.errorOf(t).Message; a.status != 401 || !strings.Contains(m, `header authorization: send it as "Authorization: Bearer sk-…"`) {
 			t.Errorf("%q: %d %s", header, a.status, m)
 		}
 	}
