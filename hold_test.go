@@ -1,22 +1,16 @@
 package gateway_test
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"io"
 	"iter"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -28,48 +22,30 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
-	const ask = `{"model":"m",%s"messages":[{"role":"user","content":"say four words"}]}`
-	body := func(members string) string { return strings.Replace(ask, "%s", members, 1) }
-	chat, message := chatAnswer(reported), messageAnswer
-	for _, c := range []struct {
-		name        string
-		op, not     upstream.Op
-		body        string
-		answer      string
-		affords     int64 // output tokens beside the input
-		field, held string
-	}{
-		{"a larger max_tokens is lowered", upstream.ChatCompletion, onlyChat, body(`"max_tokens":100,`), chat, 40, `"max_tokens":40`, "40"},
-		{"a smaller one is not", upstream.ChatCompletion, onlyChat, body(`"max_tokens":10,`), chat, 40, `"max_tokens":10`, ""},
-		{"max_completion_tokens too", upstream.ChatCompletion, onlyChat, body(`"max_completion_tokens":100,`), chat, 51, `"max_completion_tokens":51`, "51"},
-		{"without a bound one is set", upstream.ChatCompletion, onlyChat, body(``), chat, 57, `"max_tokens":57`, "57"},
-		{"a message", upstream.Messages, onlyMessages, body(`"max_tokens":9000,`), message, 1_500, `"max_tokens":1500`, "1500"},
-		{"a message, translated", upstream.Messages, onlyChat, body(`"max_tokens":9000,`), chat, 1_500, `"max_tokens":1500`, "1500"},
-		{"a stream of a message, whose bound is held before it begins", upstream.Messages, onlyMessages, body(`"max_tokens":9000,"stream":true,`), strings.Join(messageEvents, ""), 1_500, `"max_tokens":1500`, "1500"},
-		{"a message that thinks", upstream.Messages, onlyMessages, body(`"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":4000},`), message, 1_000, `"max_tokens":1000`, "1000"},
-		{"a response", upstream.Responses, onlyChat, `{"model":"m","max_output_tokens":9000,"input":"say four words"}`, responseAnswer, 1_500, `"max_output_tokens":1500`, "1500"},
-		{"a response without a bound", upstream.Responses, onlyChat, `{"model":"m","input":"say four words"}`, responseAnswer, 57, `"max_output_tokens":57`, "57"},
+// What is lowered is tested in internal/operation.
+func TestTheHeadersSayWhatTheBalanceAffords(t *testing.T) {
+	body := func(members string) string { return strings.Replace(askMessage, `"max_tokens":100`, members, 1) }
+	for _, c := range []struct{ name, body, held, dropped string }{
+		{"a smaller bound", body(`"max_tokens":10`), "", ""},
+		{"a larger bound", body(`"max_tokens":5000`), "1000", ""},
+		{"a larger bound of a stream, which is held before it begins", body(`"max_tokens":5000,"stream":true`), "1000", ""},
+		{"reasoning that it does not afford", body(`"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":4000}`), "1000", "thinking"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			up := &scriptedUpstream{text: c.answer}
-			h := newTestGateway(t, speaker{up, c.not}, micro(int64(len(c.body))+c.affords).String(), nil) // bytes bound the input tokens
-			r, _ := h.complete(t, c.op, c.body)
-			if got := r.Header.Get("X-Gateway-Max-Tokens"); got != c.held || !strings.Contains(up.sent(t), c.field) {
-				t.Errorf("X-Gateway-Max-Tokens is %q, want %q; the upstream got %s", got, c.held, up.sent(t))
-			}
-			if thinks := strings.Contains(c.body, "thinking"); strings.Contains(up.sent(t), "thinking") || thinks != (r.Header.Get("X-Gateway-Dropped") == "thinking") {
-				t.Errorf("what the balance does not afford of it is not left out: the upstream got %s, headers %v", up.sent(t), r.Header)
-			}
-		})
-	}
-	t.Run("no token is a 402, and nothing is asked", func(t *testing.T) {
-		up := &scriptedUpstream{text: chat}
-		h := newTestGateway(t, up, micro(int64(len(askChat))).String(), nil) // the input bound, but no output token
-		if _, err := h.ask(t.Context(), askChat); !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
-			t.Errorf("error %v after %d calls", err, up.count())
+		up := &scriptedUpstream{text: messageAnswer}
+		if strings.Contains(c.body, "stream") {
+			up.text = strings.Join(messageEvents, "")
 		}
-	})
+		h := newTestGateway(t, speaker{up, onlyMessages}, micro(int64(len(c.body))+1_000).String(), nil) // a byte may be a token
+		r, _ := h.complete(t, upstream.Messages, c.body)
+		if got := r.Header.Get("X-Gateway-Max-Tokens"); got != c.held || r.Header.Get("X-Gateway-Dropped") != c.dropped || !strings.Contains(up.sent(t), `"max_tokens":`+cmp.Or(c.held, "10")) {
+			t.Errorf("%s: headers %v, the vendor got %s", c.name, r.Header, up.sent(t))
+		}
+	}
+	up := &scriptedUpstream{}
+	h := newTestGateway(t, up, micro(int64(len(askChat))).String(), nil) // the input bound, but no output token
+	if _, err := h.ask(t.Context(), askChat); !fault.Is(err, fault.InsufficientBalance) || fault.From(err).HTTPStatus() != 402 || up.count() != 0 {
+		t.Errorf("error %v after %d calls", err, up.count())
+	}
 }
 
 // endless streams words until it is told to stop.
@@ -113,98 +89,6 @@ func TestAStreamEndsForLengthWhenTheMoneyDoes(t *testing.T) {
 	}
 	if r.Stream.Err() != nil {
 		t.Errorf("the stream's error is %v", r.Stream.Err())
-	}
-}
-
-func TestAStreamOfLargeEventsDoesNotOutrunItsHold(t *testing.T) {
-	const affordable, event, held = 5_000, 500, 100 // tokens
-	events := strings.Repeat(chunk(`{"content":"`+strings.Repeat("abcd", event)+`"}`), 100)
-	ask := strings.Replace(askChatStream, `"max_tokens":100,`, "", 1)
-	h := newTestGateway(t, &scriptedUpstream{text: events + "data: [DONE]\n\n"}, micro(int64(len(ask))+affordable).String(), func(o *gateway.Options) {
-		o.Models = []gateway.Model{{ID: "m", HoldTokens: held, MaxOutput: 100_000}} // the upstream ignores the cap
-	})
-	r, out := h.complete(t, upstream.ChatCompletion, ask)
-	receipt, _ := r.Receipt()
-	if words := strings.Count(out, "abcd"); words < affordable || words > affordable+2*event || receipt.Overrun > micro(event) || receipt.Reason != billing.ReasonBalanceEnded {
-		t.Errorf("%d tokens for a balance of %d, receipt %+v", words, affordable, receipt)
-	}
-}
-
-// TestACallerWithABoundOfItsOwnIsNotHeldForMore has text that looks like more
-// tokens than it is: the estimate must not end a stream that the hold covers.
-func TestACallerWithABoundOfItsOwnIsNotHeldForMore(t *testing.T) {
-	up := &scriptedUpstream{text: chunk(`{"content":"`+strings.Repeat("long ", 400)+`"}`) + usageChunk(1, 100) + "data: [DONE]\n\n"}
-	h := newTestGateway(t, up, micro(int64(len(askChatStream))+100).String(), nil)
-	r := h.must(t, upstream.ChatCompletion, askChatStream)
-	if out := drain(t, r.Stream); strings.Contains(out, `"length"`) || !strings.HasSuffix(out, "data: [DONE]\n\n") {
-		t.Errorf("stream %q", out)
-	}
-	if receipt, _ := r.Receipt(); receipt.Charge != micro(101) || receipt.Reason != billing.ReasonComplete {
-		t.Errorf("receipt %+v", receipt)
-	}
-}
-
-// notedMeter notes the output of every checkpoint.
-type notedMeter struct {
-	billing.Meter
-	spare bool
-	mu    sync.Mutex
-	noted []int64
-}
-
-func (m *notedMeter) HasCapacity() bool { return m.spare }
-
-func (m *notedMeter) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
-	m.mu.Lock()
-	m.noted = append(m.noted, soFar.Output)
-	m.mu.Unlock()
-	return m.Meter.Extend(ctx, h, soFar, more)
-}
-
-// watched streams so many tokens after a while, with a pause after each, and gives
-// the checkpoints.
-func watched(t *testing.T, after time.Duration, tokens int, pause time.Duration, spare bool) []int64 {
-	t.Helper()
-	time.Sleep(after)
-	r, w := io.Pipe()
-	meter := &notedMeter{spare: spare}
-	h := newTestGateway(t, &scriptedUpstream{body: r}, "1.00", func(o *gateway.Options) {
-		meter.Meter, o.Meter = o.Meter, meter
-		o.Heartbeat = -1
-	})
-	go func() {
-		for range tokens {
-			_, _ = io.WriteString(w, chunk(`{"content":"abcd"}`))
-			time.Sleep(pause) // in the time of a synctest bubble
-		}
-		_, _ = io.WriteString(w, usageChunk(1, tokens)+"data: [DONE]\n\n")
-		_ = w.Close()
-	}()
-	h.complete(t, upstream.ChatCompletion, strings.Replace(askChatStream, `"max_tokens":100`, `"max_tokens":9000`, 1))
-	return meter.noted
-}
-
-func TestAStreamIsCheckpointedByTokensAndIfTheMeterHasTimeByTheClock(t *testing.T) {
-	const half = 500 * time.Millisecond
-	for name, row := range map[string]struct {
-		after  time.Duration // the clock's even second
-		tokens int
-		pause  time.Duration
-		spare  bool
-		want   []int64
-	}{
-		"a thousand tokens are new":               {0, 2_500, 0, true, []int64{1_000, 2_000}},
-		"two seconds are over":                    {0, 14, half, true, []int64{5, 9, 13}},
-		"two seconds are over, the meter is busy": {0, 14, half, false, nil},
-		"an even second is over, as for others":   {700 * time.Millisecond, 14, half, true, []int64{5, 8, 12}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				if diff := cmp.Diff(row.want, watched(t, row.after, row.tokens, row.pause, row.spare)); diff != "" {
-					t.Error(diff)
-				}
-			})
-		})
 	}
 }
 
@@ -424,36 +308,6 @@ func TestAnAnswerWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
 			}
 			if r, ok := x.Receipt(); !ok || r.Status != billing.Released || r.Reason != billing.ReasonInternal {
 				t.Errorf("receipt %+v", r)
-			}
-		})
-	}
-}
-
-// TestARefusalSaysWhichLimitIsReached has a balance and a budget that one of both cannot pay.
-func TestARefusalSaysWhichLimitIsReached(t *testing.T) {
-	for name, row := range map[string]struct {
-		credit string
-		budget billing.Money
-		code   fault.Code
-		want   string
-	}{
-		"the balance": {"0.000001", billing.One, fault.InsufficientBalance, "Insufficient balance"},
-		"the budget":  {"1.00", micro(1), fault.BudgetExceeded, `Key "ci": The key's budget does not cover the request: 0.000001 of it is not spent, and 0.00 of that is held for running requests.`},
-		"both":        {"0.000001", micro(1), fault.InsufficientBalance, "Insufficient balance"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var log bytes.Buffer
-			h := newTestGateway(t, &scriptedUpstream{text: chatAnswer(reported)}, row.credit, func(o *gateway.Options) {
-				o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-			})
-			must(t, h.ledger.SetBudget(t.Context(), "local", "k", &row.budget))
-			ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Name: "ci"})
-			_, err := h.ask(ctx, askChat)
-			if f := fault.From(err); f == nil || f.Code != row.code || f.HTTPStatus() != 402 || f.Message != row.want {
-				t.Errorf("%v, want %s", err, row.want)
-			}
-			if !strings.Contains(log.String(), "outcome="+string(row.code)) {
-				t.Errorf("the log says %s", log.String())
 			}
 		})
 	}

@@ -7,7 +7,6 @@ import (
 	"math/big"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -205,31 +204,6 @@ func TestARequestThatCostsAnythingCostsItsOwnPriceOnce(t *testing.T) {
 			t.Errorf("spent %s, want %s", got, want)
 		}
 	})
-}
-
-// The hold has the request's own price from the start, so that no balance pays for the
-// tokens and not for it.
-func TestTheHoldCoversTheRequestItself(t *testing.T) {
-	up := &scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
-	h := newTestGateway(t, up, "0.009999", perRequest(t))
-	if _, err := h.ask(t.Context(), askChat); !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
-		t.Errorf("%v after %d calls, want a refusal before the first", err, up.count())
-	}
-	var stopped atomic.Bool
-	ask := `{"model":"m","messages":[{"role":"user","content":"go on"}],"stream":true}`
-	credit := micro(10_000 + int64(len(ask)) + 1_500).String()
-	h = newTestGateway(t, chat.ServeStream(exactly, endless(&stopped)), credit, func(o *gateway.Options) {
-		perRequest(t)(o)
-		o.Models = []gateway.Model{{ID: "m", HoldTokens: 100, MaxOutput: 1_000}} // the upstream ignores the cap
-	})
-	r, out := h.complete(t, upstream.ChatCompletion, ask)
-	receipt, _ := r.Receipt()
-	if words := strings.Count(out, "abcd"); words < 1_400 || words > 1_500+len(ask) || !stopped.Load() {
-		t.Errorf("%d tokens for a balance of 1500 beside the request", words)
-	}
-	if receipt.Usage.Requests != 1 || receipt.Overrun != 0 || h.balance(t).Posted < 0 {
-		t.Errorf("the balance is %s after %+v", h.balance(t).Posted, receipt)
-	}
 }
 
 func TestOfAWildcardRouteTheModelsThatTheOperatorNamesAreListed(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // A balance can be below its holds where two processes have spent it.
@@ -49,5 +50,12 @@ func TestNoBucketIsBelowZero(t *testing.T) {
 		if _, err := (Payer{}).Settle(&receipt, nil, u, &billing.Outcome{}, receipt.SettledAt); err == nil {
 			t.Errorf("%s of -5 was settled", field.Name)
 		}
+	}
+}
+
+func TestABudgetThatIsExceededSaysWhatIsLeft(t *testing.T) {
+	err := ErrBudgetExceeded(&Balance{Posted: 1_000, Held: 500})
+	if want := "The key's budget does not cover the request: 0.000001 of it is not spent, and 0.0000005 of that is held for running requests."; !fault.Is(err, fault.BudgetExceeded) || fault.From(err).Message != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }

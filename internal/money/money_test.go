@@ -22,6 +22,7 @@ import (
 type meter struct {
 	reserve error
 	hangs   bool
+	spare   bool // it has capacity for checkpoints
 
 	mu       sync.Mutex
 	extend   func(ctx context.Context, more billing.Money) error // nil means that all is granted
@@ -41,6 +42,8 @@ func (m *meter) Reserve(ctx context.Context, r billing.HoldRequest) (billing.Hol
 	}
 	return billing.Hold{ID: r.RequestID, Account: r.Account, Key: r.Key, Price: r.Price, Amount: 1_000 * micro}, m.reserve
 }
+
+func (m *meter) HasCapacity() bool { return m.spare }
 
 func (m *meter) Extend(ctx context.Context, _ billing.Hold, soFar billing.Usage, more billing.Money) error {
 	m.mu.Lock()
@@ -304,6 +307,60 @@ func TestAStreamsHoldIsExtendedUntilTheMoneyEnds(t *testing.T) {
 	}
 	if ended != 2_500 || left != 0 {
 		t.Errorf("the stream ended at %d tokens with %s left, want 2500 and nothing", ended, left)
+	}
+}
+
+func TestAStreamIsCheckpointedByTokensAndIfTheMeterHasTimeByTheClock(t *testing.T) {
+	const half = 500 * time.Millisecond
+	for _, tt := range []struct {
+		name   string
+		after  time.Duration // the clock's even second
+		tokens int
+		pause  time.Duration // after each
+		spare  bool
+		want   []int64
+	}{
+		{"a thousand tokens are new", 0, 2_500, 0, true, []int64{1_000, 2_000}},
+		{"two seconds are over", 0, 14, half, true, []int64{5, 9, 13}},
+		{"two seconds are over, the meter is busy", 0, 14, half, false, nil},
+		{"an even second is over, as for others", 700 * time.Millisecond, 14, half, true, []int64{5, 8, 12}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, o := &meter{spare: tt.spare}, ordered(t)
+			o.Wanted.Price = nil // nothing ends it
+			h, now := newLab(m).hold(t, o), time.Unix(1_700_000_000, 0).Add(tt.after)
+			h.Stream(0, now)
+			for out := range tt.tokens {
+				if enough, err := h.Covers(t.Context(), delivered(out+1), now); err != nil || !enough {
+					t.Fatalf("at %d tokens: %t, %v", out+1, enough, err)
+				}
+				now = now.Add(tt.pause)
+			}
+			var got []int64
+			for _, u := range m.saved {
+				got = append(got, u.Output)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("saved at %d tokens, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// counts are what a vendor reports beside what was delivered.
+type counts struct {
+	delivered
+	usage billing.Usage
+}
+
+func (c counts) Usage() billing.Usage { return c.usage }
+
+func TestACheckpointIsClampedAsASettlementIs(t *testing.T) {
+	m := &meter{}
+	h := newLab(m).hold(t, ordered(t))
+	h.Stream(0, time.Now())
+	if _, err := h.Covers(t.Context(), counts{1_200, billing.Usage{Output: 900_000_000}}, time.Now()); err != nil || len(m.saved) != 1 || m.saved[0].Output != 1_200 || !m.saved[0].Anomaly {
+		t.Errorf("saved %+v, %v, want the tokens of what was delivered", m.saved, err)
 	}
 }
 

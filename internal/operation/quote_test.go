@@ -18,6 +18,7 @@ func TestAmountsOfTheExample(t *testing.T) {
 		{name: "max_tokens", tokens: Tokens{CallerBound: 500, Uncounted: true}, bound: tokens(1_000, 500)},
 		{name: "stream", bound: tokens(1_000, 4_096)},
 		{name: "whole answer", tokens: Tokens{Uncounted: true}, bound: tokens(1_000, 32_000), usual: tokens(1_000, 4_096)},
+		{name: "two whole answers", tokens: Tokens{Uncounted: true, Candidates: 2}, bound: tokens(1_000, 64_000), usual: tokens(1_000, 8_192)},
 		{
 			name: "dropped max_tokens", tokens: Tokens{CallerBound: 500, Dropped: true},
 			bound: tokens(1_000, 32_000), usual: tokens(1_000, 4_096), firm: tokens(1_000, 32_000),
@@ -30,7 +31,7 @@ func TestAmountsOfTheExample(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.tokens.Input += 1_000
-			tt.tokens.Candidates = 1
+			tt.tokens.Candidates = max(tt.tokens.Candidates, 1)
 			if got := tt.tokens.Quote(m); got.Bound != tt.bound || got.Usual != tt.usual || got.Firm != tt.firm {
 				t.Errorf("got %+v, want %+v, %+v and %+v", got, tt.bound, tt.usual, tt.firm)
 			}
@@ -49,6 +50,9 @@ func TestExpectedIsHoldTokensOfAModelThatMakesLess(t *testing.T) {
 		{Input: 1_000, Candidates: 1},
 	} {
 		q := tokens.Quote(m)
+		if most := (billing.Usage{Input: 1_000, Output: 100}); !q.Usual.IsZero() && q.Usual != most {
+			t.Errorf("%+v: usual %+v, want %+v", tokens, q.Usual, most)
+		}
 		if got := q.Expected(); got != want {
 			t.Errorf("%+v: expected %+v, want %+v", tokens, got, want)
 		}
@@ -88,5 +92,43 @@ func TestACountThatNoVendorCanHaveHadIsReplacedAlone(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestNoInputIsLargerThanAnyContext(t *testing.T) {
+	q := Tokens{InputLimit: 2 * MaxContext, Candidates: 1}.Quote(&Facts{})
+	if u := q.Clamp(billing.Usage{Input: MaxContext + 1}, 0); !u.Anomaly {
+		t.Errorf("%+v is believed", u)
+	}
+}
+
+// A stream that its hold pays for to its bound is never ended by an estimate of its tokens.
+func TestAHoldCoversAStreamToItsBoundOrAsFarAsItPays(t *testing.T) {
+	price, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := func(n int64) billing.Money { return billing.Money(n) * 1_000 }
+	bounded := Tokens{Input: 10, Candidates: 2, CallerBound: 100}
+	for _, tt := range []struct {
+		name   string
+		tokens Tokens
+		hold   billing.Hold
+		limit  int64
+		want   int64
+	}{
+		{"the caller's bound", bounded, billing.Hold{Price: price, Amount: tokens(210)}, 0, 0},
+		{"one token less", bounded, billing.Hold{Price: price, Amount: tokens(209)}, 0, 199},
+		{"the vendor's limit", bounded, billing.Hold{Price: price, Amount: tokens(110)}, 50, 0},
+		{"a limit that is dropped", Tokens{Input: 10, Candidates: 2, CallerBound: 100, Dropped: true}, billing.Hold{Price: price, Amount: tokens(110)}, 50, 100},
+		{"no bound", Tokens{Input: 10, Candidates: 1}, billing.Hold{Price: price, Amount: tokens(110)}, 0, 100},
+		{"nothing beside the input", Tokens{Input: 10, Candidates: 1}, billing.Hold{Price: price, Amount: tokens(10)}, 0, 1},
+		{"an account without a limit", Tokens{Input: 10, Candidates: 1}, billing.Hold{Price: price, Available: billing.Unlimited}, 0, 0},
+		{"a model without a price", Tokens{Input: 10, Candidates: 1}, billing.Hold{}, 0, 0},
+	} {
+		q := tt.tokens.Quote(&Facts{MaxOutput: 1_000, HoldTokens: 500})
+		if got := q.Covered(&tt.hold, tt.limit); got != tt.want {
+			t.Errorf("%s: got %d, want %d", tt.name, got, tt.want)
+		}
 	}
 }
