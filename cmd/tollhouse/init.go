@@ -3,19 +3,21 @@ package main
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net/url"
+	"reflect"
 	"slices"
-	"strconv"
 	"strings"
+	"text/template"
+
+	"github.com/goccy/go-yaml"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 )
 
@@ -55,7 +57,10 @@ func (p *program) writeConfig(file string, force bool) error {
 	if err != nil {
 		return err
 	}
-	text := newFile(c, "sha256:"+hex.EncodeToString(key.Hash[:]))
+	text, err := newFile(c, "sha256:"+hex.EncodeToString(key.Hash[:]))
+	if err != nil {
+		return err
+	}
 	// A variable may hold what no file may, such as a key with spaces.
 	read, err := config.Read(file, []byte(text), p.env)
 	if err != nil {
@@ -101,131 +106,70 @@ func refuseCredentials(channels []config.Channel) error {
 	return nil
 }
 
-// fileDefault is a line of the file that is commented out, since it says what holds
-// without it.
-type fileDefault struct{ line, about string }
+//go:embed init.yaml.tmpl
+var fileTemplate string
 
-// The defaults, by the place in the file at which they stand.
-var (
-	placeDefaults = []fileDefault{
-		{"listen: " + defaultListen, "the API"},
-		{"admin: " + defaultAdmin, "the admin API and the metrics; or off"},
-		{"data: " + defaultData, "holds the database, and the token of the admin API"},
-		{"store: " + config.SQLite + defaultData + "/tollhouse.db", `or postgres://user:password@host/name, or "memory:"`},
+// newFile is the text of the file. hash is that of the account's key.
+func newFile(c *config.Config, hash string) (string, error) {
+	functions := template.FuncMap{"settings": channelSettings, "yaml": yamlText, "price": func(id string) string { return priceRow(id, cmp.Or(c.Kind(id), gateway.KindChat), nil) }}
+	t, err := template.New(defaultFile).Funcs(functions).Parse(fileTemplate)
+	if err != nil {
+		return "", err
 	}
-	moneyDefaults = []fileDefault{
-		{"currency: " + billing.DefaultCurrency, "of all prices and balances"},
-	}
-	limitDefaults = []fileDefault{
-		{"limits: {rpm: 0, tpm: 0, max_concurrent: 0, max_concurrent_videos: 0}", "of each key without its own; 0 is no limit"},
-		{"affinity: session", "the requests of one conversation go to one channel and key; or prefix, or off"},
-		{"responses: {store: off, retention: 30d}", "what is kept of responses; or native, or on"},
-		{"secrets: []", "encrypt what is kept; for example [{env: TOLLHOUSE_SECRET}]"},
-		{"video: {retention: 7d, poll: 5s, duplicate_window: 5s}", "how video tasks are asked for and kept"},
-		{"webhooks: {allow_private: false}", "true lets webhooks go to private addresses"},
-		{"mcp: {enabled: true, origins: []}", "tools for agents at /mcp"},
-		{"cors: []", "origins of the web pages that may call from a browser, for example [https://app.example.com]"},
-		{"metrics: {public: false}", "true shows /metrics of the admin address without its token"},
-	}
-)
-
-// newFile is the text of the file.
-func newFile(c *config.Config, hash string) string {
-	var b strings.Builder
-	b.WriteString("# The configuration of tollhouse, written by `tollhouse init`. Lines that are commented out show the\n" +
-		"# defaults. Keys of vendors stay in the variables that are named here; they must be set where\n" +
-		"# `tollhouse serve` runs. Check a change with `tollhouse check`; a server that runs notices it.\n\n")
-	writeDefaults(&b, placeDefaults)
-	b.WriteString("\n# count: usage is recorded and no money moves. To charge: write prepaid, give each model a price\n" +
-		"# below, and the account credit with `tollhouse account credit`. It needs a restart.\nbilling: count\n")
-	writeDefaults(&b, moneyDefaults)
-	b.WriteString("\n# A channel is one way to a vendor. In models, a public id stands before the vendor's own; \"*\" passes\n" +
-		"# every id through, and discover serves what the vendor lists.\nchannels:\n")
-	for i := range c.Channels {
-		writeChannel(&b, &c.Channels[i])
-	}
-	writePriceRows(&b, c)
-	fmt.Fprintf(&b, "\naccounts:\n  - name: %s\n    # credit: \"25.00\"           # opening credit, where billing is prepaid\n    keys:\n"+
-		"      # The key was printed once. `tollhouse key create --account %s` makes more.\n      - {name: first key, hash: %s}\n\n", defaultAccount, defaultAccount, quoted(hash))
-	writeDefaults(&b, limitDefaults)
-	return b.String()
+	var text strings.Builder
+	err = t.Execute(&text, map[string]any{"Channels": c.Channels, "Models": namedModels(c), "Account": defaultAccount, "Hash": hash})
+	return text.String(), err
 }
 
-// writeDefaults writes the lines with their comments aligned.
-func writeDefaults(b *strings.Builder, rows []fileDefault) {
-	for _, d := range rows {
-		fmt.Fprintf(b, "# %-44s # %s\n", d.line, d.about)
-	}
-}
-
-// writeChannel writes a channel with its key's variable.
-func writeChannel(b *strings.Builder, c *config.Channel) {
-	fmt.Fprintf(b, "  - name: %s\n    driver: %s\n", quoted(c.Name), quoted(c.Driver))
-	member := func(name, value string) { fmt.Fprintf(b, "    %s: %s\n", name, value) }
-	words := func(name string, list []string) {
-		if len(list) > 0 {
-			member(name, "["+strings.Join(quotedAll(list), ", ")+"]")
-		}
-	}
-	if c.BaseURL != "" {
-		member("base_url", quoted(c.BaseURL))
-	}
+// channelSettings are the settings of a channel that a preset can have, in the order of the file.
+func channelSettings(c config.Channel) yaml.MapSlice {
+	var keys []map[string]string
 	if v := presetNamed(c.Name); v != nil && len(c.Keys) > 0 {
-		member("keys", "[{env: "+v.Key+"}]")
+		keys = append(keys, map[string]string{"env": v.Key})
 	}
-	if c.Auth.By != "" {
-		member("auth", quoted(c.Auth.String()))
+	var models any = c.Models
+	if d := c.Discover; d != nil {
+		models = given("discover", true, "only", d.Only, "prefix", d.Prefix, "map", c.Models)
 	}
-	var wire []string
-	for _, op := range c.Wire {
-		wire = append(wire, string(op))
-	}
-	words("wire", wire)
-	if c.Messages.BaseURL != "" {
-		member("messages", "{base_url: "+quoted(c.Messages.BaseURL)+"}")
-	}
-	if c.SessionHeader != "" {
-		member("session_header", quoted(c.SessionHeader))
-	}
+	var done, usage any
 	if c.DoneOptional {
-		member("done", "optional")
+		done = "optional"
 	}
 	if c.Usage.NoStreamOptions {
-		member("usage", "{stream_options: no}")
+		usage = map[string]bool{"stream_options": false}
 	}
-	if c.Priority != 0 {
-		member("priority", strconv.Itoa(c.Priority))
-	}
-	words("drop", c.Drop)
-	if len(c.Rename) > 0 {
-		member("rename", mappingText(c.Rename))
-	}
-	models := mappingText(c.Models)
-	if c.Discover != nil {
-		prefix := ""
-		if c.Discover.Prefix != "" {
-			prefix = ", prefix: " + quoted(c.Discover.Prefix)
-		}
-		only := ""
-		if len(c.Discover.Only) > 0 {
-			only = ", only: [" + strings.Join(quotedAll(c.Discover.Only), ", ") + "]"
-		}
-		mapped := ""
-		if len(c.Models) > 0 {
-			mapped = ", map: " + models
-		}
-		models = "{discover: true" + only + prefix + mapped + "}"
-	}
-	member("models", models)
-	words("begins", c.Begins)
-	words("except", c.Except)
+	return given(
+		"name", c.Name, "driver", c.Driver, "base_url", c.BaseURL, "keys", keys, "auth", c.Auth.String(), "wire", c.Wire,
+		"messages", given("base_url", c.Messages.BaseURL), "session_header", c.SessionHeader, "done", done, "usage", usage,
+		"priority", c.Priority, "drop", c.Drop, "rename", c.Rename, "models", models, "begins", c.Begins, "except", c.Except,
+	)
 }
 
-// writePriceRows writes a row to fill in for each model that the channels name.
-func writePriceRows(b *strings.Builder, c *config.Config) {
-	b.WriteString("\n# Prices are the vendor's own page's, or yours: decimal strings for a million tokens or characters, for\n" +
-		"# a picture, for a second of video.\n# prices:\n")
-	var ids []string
+// given are those of the names with their values that have a value.
+func given(pairs ...any) (settings yaml.MapSlice) {
+	for pair := range slices.Chunk(pairs, 2) {
+		v := reflect.ValueOf(pair[1])
+		if empty := !v.IsValid() || v.IsZero() || (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0; !empty {
+			settings = append(settings, yaml.MapItem{Key: pair[0], Value: pair[1]})
+		}
+	}
+	return settings
+}
+
+// yamlText is a value as it stands behind its key: on one line, unless it is a long mapping.
+func yamlText(value any) (string, error) {
+	m, _ := value.(map[string]string)
+	text, err := yaml.MarshalWithOptions(value, yaml.Flow(len(m) <= 3))
+	lines := strings.TrimSpace(strings.ReplaceAll(string(text), "${", "$${"))
+	if len(m) > 3 {
+		return "\n      " + strings.ReplaceAll(lines, "\n", "\n      "), err
+	}
+	return " " + lines, err
+}
+
+// namedModels are the models that the channels name, sorted, or an example of each channel if
+// they name none.
+func namedModels(c *config.Config) (ids []string) {
 	for i := range c.Channels {
 		for id := range c.Channels[i].Models {
 			if !strings.Contains(id, "*") {
@@ -239,47 +183,16 @@ func writePriceRows(b *strings.Builder, c *config.Config) {
 		}
 	}
 	slices.Sort(ids)
-	for _, id := range ids {
-		b.WriteString("# " + priceRow(id, cmp.Or(c.Kind(id), gateway.KindChat), nil))
-	}
+	return ids
 }
 
-// priceRow is a line of prices with the units that a model's kind needs, of which some may
-// have their amounts. One that is not filled in is refused, and so gives nothing away.
+// priceRow is a line of prices with the units that a model's kind needs. Some may have their
+// amounts. One that is not filled in is refused, and so gives nothing away.
 func priceRow(id string, kind gateway.Kind, amounts map[string]string) string {
 	var cells []string
 	for _, u := range kind.PriceUnits() {
 		cells = append(cells, fmt.Sprintf("%s: %q", u, amounts[string(u)]))
 	}
-	return fmt.Sprintf("  %s: {%s}\n", quoted(id), strings.Join(cells, ", "))
-}
-
-// mappingText is a mapping of names, in order: on one line, unless it is long.
-func mappingText(m map[string]string) string {
-	var pairs []string
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		pairs = append(pairs, quoted(name)+": "+quoted(m[name]))
-	}
-	if len(pairs) > 3 {
-		return "\n      " + strings.Join(pairs, "\n      ")
-	}
-	return "{" + strings.Join(pairs, ", ") + "}"
-}
-
-func quotedAll(words []string) []string {
-	all := make([]string, len(words))
-	for i, w := range words {
-		all[i] = quoted(w)
-	}
-	return all
-}
-
-// quoted is a word as YAML has it: in quotes, unless it cannot be taken for anything but a
-// word.
-func quoted(word string) string {
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	if len(word) > 3 && strings.Trim(word, letters+"0123456789_-./") == "" && strings.Contains(letters, word[:1]) && !slices.Contains([]string{"null", "true", "false"}, strings.ToLower(word)) {
-		return word
-	}
-	return strconv.Quote(strings.ReplaceAll(word, "${", "$${"))
+	name, _ := yamlText(id) // an id of any letters can be written
+	return fmt.Sprintf(" %s: {%s}\n", name, strings.Join(cells, ", "))
 }
