@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -77,33 +78,22 @@ func (u *Upstream) chat(ctx context.Context, call *upstream.Call, f Fault) (*ups
 		return nil, err
 	}
 	hash := sha256.Sum256(data)
-	a := &answer{id: "chatcmpl-" + hex.EncodeToString(hash[:12]), model: call.Model, created: u.now().Unix(), askedUsage: r.WantsUsage()}
-	if u.o.NewID != nil {
-		a.id = u.o.NewID()
-	}
-	var produced, thought int64
+	a := u.newAnswer(call, hash, r.WantsUsage())
 	for i := range r.Candidates() {
 		var c candidate
 		if strings.HasPrefix(a.model, "delta-") { // the family that reasons
 			c.add(reasoning, 0, thoughts(r.Request))
 		}
-		reasoned := int64(len(c.pieces))
 		u.fill(&c, r.Request, functions, fmt.Sprintf("%x%d", hash[:8], i))
 		c.limit(r.OutputBound())
 		a.candidates = append(a.candidates, c)
-		produced += c.total
-		thought += min(reasoned, c.total)
 	}
-	switch prompt, cached := promptTokens(r.Request); {
+	switch {
 	case f.NoUsage:
 	case f.ZeroUsage:
 		a.usage = &chat.Usage{}
 	default:
-		a.usage = &chat.Usage{
-			PromptTokens: prompt, CompletionTokens: produced, TotalTokens: prompt + produced,
-			PromptTokensDetails:     &chat.PromptDetails{CachedTokens: cached},
-			CompletionTokensDetails: &chat.CompletionDetails{ReasoningTokens: thought},
-		}
+		a.count(r.Request)
 	}
 	if call.Stream {
 		return u.sendStream(ctx, a.events(), f), nil
@@ -111,30 +101,66 @@ func (u *Upstream) chat(ctx context.Context, call *upstream.Call, f Fault) (*ups
 	return u.sendJSON(ctx, a.response(), f)
 }
 
+// newAnswer is an answer without candidates, of the call whose body has the hash.
+func (u *Upstream) newAnswer(call *upstream.Call, hash [sha256.Size]byte, askedUsage bool) *answer {
+	a := &answer{id: "chatcmpl-" + hex.EncodeToString(hash[:12]), model: call.Model, created: u.now().Unix(), askedUsage: askedUsage}
+	if u.o.NewID != nil {
+		a.id = u.o.NewID()
+	}
+	return a
+}
+
+// count reports the usage of the answer to r.
+func (a *answer) count(r *chat.Request) {
+	var produced, thought int64
+	for i := range a.candidates {
+		c := &a.candidates[i]
+		produced += c.total
+		for j := range min(c.total, int64(len(c.pieces))) {
+			if c.pieces[j].kind == reasoning {
+				thought++
+			}
+		}
+	}
+	prompt, cached := promptTokens(r)
+	a.usage = &chat.Usage{
+		PromptTokens: prompt, CompletionTokens: produced, TotalTokens: prompt + produced,
+		PromptTokensDetails:     &chat.PromptDetails{CachedTokens: cached},
+		CompletionTokensDetails: &chat.CompletionDetails{ReasoningTokens: thought},
+	}
+}
+
 // fill appends what the candidate says, and why it stops.
 func (u *Upstream) fill(c *candidate, r *chat.Request, functions []chat.Function, seed string) {
 	c.finish = "stop"
-	structured := structuredText(r)
+	own, structured := u.ownText(r), structuredText(r)
 	switch {
 	case u.o.Fill && r.OutputBound() > 0:
-		text := u.text(r)
+		text := cmp.Or(own, simulatedText(r))
 		c.add(content, 0, text)
 		c.filler = pieces(" " + text)
+	case own != "":
+		c.add(content, 0, cutAtStop(own, r.Stop))
 	case len(functions) > 0:
 		for i, f := range functions { // with the fewest arguments that they allow
 			arguments := "{}"
 			if len(f.Parameters) > 0 {
 				arguments = string(instance(f.Parameters))
 			}
-			c.pieces = append(c.pieces, piece{kind: callBegin, call: int64(i), text: f.Name, id: fmt.Sprintf("call_%s%d", seed, i)})
-			c.add(callArguments, int64(i), arguments)
+			c.call(int64(i), fmt.Sprintf("call_%s%d", seed, i), f.Name, arguments)
 		}
-		c.finish = "tool_calls"
 	case structured != "":
 		c.add(content, 0, cutAtStop(structured, r.Stop))
 	default:
-		c.add(content, 0, cutAtStop(u.text(r), r.Stop))
+		c.add(content, 0, cutAtStop(simulatedText(r), r.Stop))
 	}
+}
+
+// call appends a call of a function, which is why the candidate stops.
+func (c *candidate) call(i int64, id, name, arguments string) {
+	c.pieces = append(c.pieces, piece{kind: callBegin, call: i, text: name, id: id})
+	c.add(callArguments, i, arguments)
+	c.finish = "tool_calls"
 }
 
 // add appends a text, token by token.
@@ -181,14 +207,18 @@ const maxRepeated = 200
 
 const disclaimer = "This is a simulated answer: no model was called. "
 
-// text is the text of an answer, never empty: that of the options, or one that
-// repeats the last message.
-func (u *Upstream) text(r *chat.Request) string {
+// ownText is the text that the options give the answer; empty for none.
+func (u *Upstream) ownText(r *chat.Request) string {
 	if u.o.Text != nil {
 		if text := u.o.Text(r); strings.TrimSpace(text) != "" {
 			return text
 		}
 	}
+	return ""
+}
+
+// simulatedText is the text of an answer that repeats the last message.
+func simulatedText(r *chat.Request) string {
 	m := last(r)
 	said := safetext.Truncate(m.Content.String(), maxRepeated)
 	switch m.Role {
@@ -249,7 +279,7 @@ func (c *candidate) message() chat.Message {
 		}
 	}
 	m.ReasoningContent, m.Content = thoughts.String(), chat.Text(text.String())
-	if len(m.ToolCalls) > 0 {
+	if len(m.ToolCalls) > 0 && text.Len() == 0 {
 		m.Content, m.Extra = chat.Content{}, jsontext.Value(`{"content":null}`)
 	}
 	return m
