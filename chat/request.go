@@ -49,6 +49,19 @@ func (r Request) MarshalJSON() ([]byte, error) {
 	return json.Marshal(members(r))
 }
 
+// UnmarshalJSON reads the members without a field of their own into Extra, also for the
+// classic encoding/json.
+func (r *Request) UnmarshalJSON(data []byte) error {
+	type members Request
+	return json.Unmarshal(data, (*members)(r))
+}
+
+// UnmarshalJSONFrom is UnmarshalJSON in one pass.
+func (r *Request) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	type members Request
+	return json.UnmarshalDecode(d, (*members)(r))
+}
+
 // StreamOptions say what a stream carries besides content.
 type StreamOptions struct {
 	IncludeUsage bool           `json:"include_usage,omitzero"` // a last chunk with the usage
@@ -93,6 +106,32 @@ type Message struct {
 	ToolCallID       string         `json:"tool_call_id,omitzero"` // only for role tool
 	ToolCalls        []ToolCall     `json:"tool_calls,omitzero"`
 	Extra            jsontext.Value `json:",embed"`
+}
+
+// MarshalJSON writes the members of Extra beside the others, also for the classic
+// encoding/json, which does not know embedded members.
+func (m Message) MarshalJSON() ([]byte, error) {
+	type members Message
+	return json.Marshal(members(m))
+}
+
+// MarshalJSONTo is MarshalJSON in one pass.
+func (m *Message) MarshalJSONTo(e *jsontext.Encoder) error {
+	type members Message
+	return json.MarshalEncode(e, (*members)(m))
+}
+
+// UnmarshalJSON reads the members without a field of their own into Extra, also for the
+// classic encoding/json.
+func (m *Message) UnmarshalJSON(data []byte) error {
+	type members Message
+	return json.Unmarshal(data, (*members)(m))
+}
+
+// UnmarshalJSONFrom is UnmarshalJSON in one pass.
+func (m *Message) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	type members Message
+	return json.UnmarshalDecode(d, (*members)(m))
 }
 
 // ToolCall is a function call that the model asks for.
