@@ -17,7 +17,7 @@ const module = "github.com/tollhouse-ai/gateway"
 // fails when one is added or is no longer needed.
 var linked = map[string]string{
 	"github.com/go-json-experiment/json":    "strict JSON with byte offsets",
-	"github.com/google/jsonschema-go":       "checks the schemas of answers",
+	"github.com/google/jsonschema-go":       "checks the schemas of requests, and makes those of Go types (chat.Into): so package chat links nothing that the root does not",
 	"github.com/hashicorp/go-retryablehttp": "repeats GETs that fail: polls, lists of models, downloads",
 	"github.com/hashicorp/go-cleanhttp":     "a part of go-retryablehttp",
 	"golang.org/x/time":                     "paces the calls of a channel",
@@ -42,6 +42,7 @@ var forbidden = []forbidding{
 	{"upstream/router", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server"}, "the router knows no capability", false},
 	{"upstream/discovery", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "what keeps lists knows no capability, no money and no vendor", false},
 	{"internal/admission", []string{module + "/upstream", module + "/billing", module + "/internal/session", "net/http"}, "what is taken on depends on who calls and how much there is, and on no request", false},
+	{"internal/callctx", []string{module + "/upstream", module + "/internal/operation", "net/http"}, "what a context says depends on no endpoint", false},
 	{"internal/outage", []string{module + "/auth", module + "/billing", module + "/upstream", "net/http"}, "the error of a store is the same for everything that is stored", false},
 	{"internal/money", []string{module + "/auth", module + "/internal/operation/conversation", module + "/internal/admission", module + "/internal/session", module + "/store", module + "/upstream/router"}, "what is held and settled depends on counts and prices, and on no endpoint", false},
 	{"internal/videotask", []string{module + "/auth", module + "/upstream/router", module + "/internal/admission", module + "/internal/session", module + "/internal/operation/conversation", module + "/server", module + "/store"}, "the life of a task depends on no route; its caller asks the vendors", false},

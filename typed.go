@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/callctx"
 	"github.com/tollhouse-ai/gateway/internal/operation"
 	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
 	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
@@ -247,7 +248,7 @@ func (g *Gateway) openTyped(ctx context.Context, typed encoder) (*Entry, context
 	if err != nil {
 		return e, e.outer, err
 	}
-	e.idempotencyKey = idempotencyKey(ctx)
+	e.idempotencyKey = callctx.IdempotencyKey(ctx)
 	r, err := typed.encode()
 	if err != nil {
 		return e, e.outer, err
@@ -467,16 +468,9 @@ func (replayedStream) Close() error { return nil }
 // Receipt is the first request's.
 func (r replayedStream) Receipt() (billing.Receipt, bool) { return r.receipt, true }
 
-type idempotencyContext struct{}
-
 // WithIdempotencyKey returns a context in which typed calls carry an
 // idempotency key: a repeated call with the same key and request returns the
 // first answer, and is charged once.
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
-	return context.WithValue(ctx, idempotencyContext{}, key)
-}
-
-func idempotencyKey(ctx context.Context) string {
-	key, _ := ctx.Value(idempotencyContext{}).(string)
-	return key
+	return callctx.WithIdempotencyKey(ctx, key)
 }
