@@ -13,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/admission"
+	"github.com/tollhouse-ai/gateway/internal/callctx"
 	"github.com/tollhouse-ai/gateway/internal/money"
 	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/operation/all"
@@ -92,6 +93,7 @@ type Entry struct {
 	model          *Model            // of the catalog, and not to be changed
 	price          *billing.Price    // of the model; nil if it costs nothing
 	quote          operation.Quote   // of the request by the model and its price
+	maxCost        billing.Money     // what the caller lets it cost; 0 for no bound
 
 	// While it runs.
 	client    via.Context // the client's, of which ctx is made; its end ends ctx where the call follows it
@@ -152,6 +154,7 @@ func (g *Gateway) newEntry() *Entry {
 func (g *Gateway) Enter(ctx context.Context, caller Caller) (*Entry, error) {
 	e := g.newEntry()
 	e.clientID, e.heartbeat = caller.ClientID, caller.Heartbeat
+	e.maxCost, _ = ctx.Value(callctx.MaxCostKey{}).(billing.Money)
 	if err := e.begin(e.withObserver(ctx), &caller); err != nil {
 		return e, fault.From(err)
 	}

@@ -311,6 +311,11 @@ func (e *Entry) start() (result *Response, err error) {
 	if err := e.g.calls.add(e); err != nil {
 		return nil, err
 	}
+	if e.maxCost != 0 && e.info.Counter == nil { // counting costs nothing
+		if err := e.quote.Limit(e.price, e.maxCost); err != nil {
+			return nil, err
+		}
+	}
 	if err := e.acquireLease(e.ctx, e.quote.Expected().Tokens()); err != nil {
 		return nil, err
 	}

@@ -474,3 +474,16 @@ func (r replayedStream) Receipt() (billing.Receipt, bool) { return r.receipt, tr
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 	return callctx.WithIdempotencyKey(ctx, key)
 }
+
+// WithMaxCost returns a context in which each call costs at most so much, or less if ctx says so
+// already: the vendor is asked for no more output than that pays for. A call whose input alone
+// costs more is a fault.BudgetExceeded, as is one whose cost no limit bounds. So is every call if
+// most is not positive. Models without a price cost nothing, and counts of tokens do not either.
+//
+// A vendor that makes more than it was asked for can still cost more.
+func WithMaxCost(ctx context.Context, most billing.Money) context.Context {
+	if most <= 0 {
+		most = -1
+	}
+	return callctx.WithMaxCost(ctx, most)
+}

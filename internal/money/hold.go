@@ -102,6 +102,7 @@ func (h *Hold) overdue(now time.Time) bool {
 // helps the next request. Each step also pays for what was delivered above the hold, since
 // one event can be more than a step.
 func (h *Hold) extend(ctx context.Context, c Counter, now time.Time, above int64) error {
+	h.step = min(h.step, h.quote.MostCovered(&h.Hold)-h.covered-above)
 	for h.step > 0 {
 		more, err := h.Price.Cost(billing.Usage{Output: above + h.step})
 		if err == nil {

@@ -1,9 +1,11 @@
 package operation
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // Quote is what a request may cost, computed once, before its hold. For example, of a body
@@ -108,8 +110,54 @@ func (t Tokens) Quote(m *Facts) Quote {
 type conversation struct {
 	Tokens
 	facts *Facts
-	sent  int64 // CallerBound if every vendor gets it, else 0
+	sent  int64         // CallerBound if every vendor gets it, else 0
+	most  billing.Money // what the caller lets the request cost; 0 for no bound
 }
+
+// Limit bounds the cost of the request by most, at a price: the output of a conversation is
+// held, and later limited, to what that pays for. 0 is no bound. Limit fails with
+// fault.BudgetExceeded if most does not pay for the input and one token, for what no limit
+// lowers, or for all of a request that is no conversation.
+func (q *Quote) Limit(p *billing.Price, most billing.Money) error {
+	if most == 0 || p == nil {
+		return nil
+	}
+	least, c := q.Bound, &q.conversation
+	if c.facts != nil {
+		least = c.usage(c.Input+c.ExtraMedia, c.Candidates)
+		if c.Dropped {
+			least = q.Firm
+		}
+	}
+	cost, err := p.Cost(least)
+	if err != nil {
+		return nil // the hold decides
+	}
+	if cost > most {
+		return &fault.Error{
+			Code: fault.BudgetExceeded, Param: "X-Gateway-Max-Cost", Retry: fault.RetryNo,
+			Message: fmt.Sprintf("The request costs at least %s, more than the %s that it may cost. Ask for less, or allow more.", cost, most),
+		}
+	}
+	if c.facts == nil {
+		return nil
+	}
+	c.most = most
+	output := c.mostOutput(p)
+	q.Bound.Output, q.Usual.Output, q.Firm.Output = min(q.Bound.Output, output), min(q.Usual.Output, output), min(q.Firm.Output, output)
+	return nil
+}
+
+// mostOutput is how many output tokens the caller's bound of the cost pays for.
+func (c *conversation) mostOutput(p *billing.Price) int64 {
+	if c.most == 0 || p == nil {
+		return math.MaxInt64
+	}
+	return pays(p, c.most, c.usage(c.Input+c.ExtraMedia, 0), c.Candidates*MaxContext)
+}
+
+// MostCovered is how many output tokens a stream's hold may cover, however much the account has.
+func (q *Quote) MostCovered(h *billing.Hold) int64 { return q.conversation.mostOutput(h.Price) }
 
 // plausibleInput is the most input tokens that a vendor can report and be believed.
 func (c *conversation) plausibleInput() int64 {
@@ -149,15 +197,17 @@ func (q *Quote) Open() bool {
 // with it, so that all that is available counts. A whole answer has its hold.
 func (q *Quote) MaxOutput(h *billing.Hold) int64 {
 	c := &q.conversation
-	if c.facts == nil || h.Price == nil || h.Available == billing.Unlimited {
+	if c.facts == nil || h.Price == nil || h.Available == billing.Unlimited && c.most == 0 {
 		return 0
 	}
 	money, wanted := h.Amount, c.facts.OutputBound(c.sent)
-	switch {
-	case !c.Uncounted:
+	if !c.Uncounted {
 		money += h.Available
-	case c.sent == 0:
+	} else if c.sent == 0 {
 		wanted = c.facts.UnboundedOutput()
+	}
+	if c.most > 0 && (money > c.most || h.Available == billing.Unlimited) {
+		money = c.most
 	}
 	most := pays(h.Price, money, c.inputHeld(h), c.Candidates*wanted) / c.Candidates
 	if most >= wanted {
@@ -173,14 +223,19 @@ func (q *Quote) MaxOutput(h *billing.Hold) int64 {
 }
 
 // Covered is how many output tokens of a stream its hold covers, whose vendor was limited to
-// maxOutput of each candidate, 0 for the caller's own bound. It is 0 if the hold covers all.
+// maxOutput of each candidate, 0 for the caller's own bound. It is 0 if the hold covers all, and
+// the caller did not bound the cost.
 func (q *Quote) Covered(h *billing.Hold, maxOutput int64) int64 {
 	c := &q.conversation
-	if c.facts == nil || h.Price == nil || h.Available == billing.Unlimited {
+	money := h.Amount
+	switch {
+	case c.facts == nil || h.Price == nil || h.Available == billing.Unlimited && c.most == 0:
 		return 0
+	case h.Available == billing.Unlimited:
+		money = c.most
 	}
 	allowed := c.outputLimit(maxOutput)
-	if covered := pays(h.Price, h.Amount, c.inputHeld(h), allowed); covered < allowed {
+	if covered := pays(h.Price, money, c.inputHeld(h), allowed); covered < allowed || c.most > 0 { // a vendor that makes more is cut
 		return max(covered, 1)
 	}
 	return 0
@@ -190,6 +245,9 @@ func (q *Quote) Covered(h *billing.Hold, maxOutput int64) int64 {
 func (c *conversation) inputHeld(h *billing.Hold) billing.Usage {
 	if c.ExtraMedia > 0 {
 		all := c.Input + c.ExtraMedia
+		if c.most > 0 { // which has to pay for all of it
+			return c.usage(all, 0)
+		}
 		if cost, err := h.Price.Cost(c.usage(all, c.usual().Output)); err == nil && cost <= h.Amount {
 			return c.usage(all, 0)
 		}
