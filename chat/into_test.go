@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/gatewaytest"
@@ -361,7 +362,7 @@ func (a *answers) Chat(ctx context.Context, r *chat.Request) (*chat.Response, er
 	if next.message != nil {
 		m = *next.message
 	}
-	return &chat.Response{Choices: []chat.Choice{{Message: m}}}, nil
+	return &chat.Response{Choices: []chat.Choice{{Message: m}}, Charge: billing.Money(next.charge)}, nil
 }
 
 func (a *answers) ChatStream(context.Context, *chat.Request) (*chat.Stream, error) {

@@ -1,77 +1,77 @@
-// Command tools lets the model call a Go function and answer with its result.
+// Command tools is an agent: a model that calls Go functions until it has the answer, within a
+// number of rounds and an amount of money.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/examples/internal/vendor"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
-func main() {
-	up, err := vendor.New()
-	if err != nil {
-		log.Fatal(err)
-	}
-	g, err := gateway.New(gateway.Options{Upstream: up})
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := ask(context.Background(), g, "What is the toll of a cart with two horses?"); err != nil {
-		log.Fatal(err)
-	}
+// Cart is what the tool takes. The model gets its JSON Schema.
+type Cart struct {
+	Horses int `json:"horses" jsonschema:"how many horses draw it"`
 }
 
-func ask(ctx context.Context, g *gateway.Gateway, question string) error {
-	tools, err := chat.Tools(chat.Function{
-		Name: "toll", Description: "The toll of a cart, in pence.",
-		Parameters: []byte(`{"type":"object","properties":{"horses":{"type":"integer","minimum":2}},"required":["horses"]}`),
+func main() {
+	ctx := context.Background()
+	price, err := billing.NewPrice( // per million tokens
+		billing.Rate{Unit: billing.Input, Amount: "0.60"},
+		billing.Rate{Unit: billing.Output, Amount: "2.50"},
+	)
+	ledger := memory.NewLedger(memory.LedgerOptions{})
+	up, err2 := vendor.New()
+	if err := errors.Join(err, err2, ledger.CreateAccount(ctx, "local", billing.One)); err != nil {
+		log.Fatal(err)
+	}
+	g, err := gateway.New(gateway.Options{
+		Upstream: up, Meter: ledger, Prices: billing.NewPriceList(map[string]*billing.Price{vendor.Model(): price}),
 	})
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
-	request := &chat.Request{
-		Model: vendor.Model(), Tools: tools,
-		Messages: []chat.Message{{Role: "user", Content: chat.Text(question)}},
+	toll := chat.NewTool("toll", "The toll of a cart, in pence.", func(_ context.Context, c Cart) (string, error) {
+		return fmt.Sprintf("%d pence", 10+3*c.Horses), nil
+	})
+	question := &chat.Request{
+		Model:    vendor.Model(),
+		Messages: []chat.Message{{Role: "user", Content: chat.Text("What is the toll of a cart without horses?")}},
 	}
-	for range 4 { // a model that calls and calls must not cost for ever
-		answer, err := g.Chat(ctx, request)
-		if err != nil {
-			return err
-		}
-		said := answer.Choices[0].Message
-		if len(said.ToolCalls) == 0 {
-			fmt.Println(said.Content)
-			return nil
-		}
-		// The message goes back as it came, followed by one result for each call.
-		request.Messages = append(request.Messages, said)
-		for _, call := range said.ToolCalls {
-			result := toll(call.Function.Arguments)
-			fmt.Printf("%s(%s) = %s\n", call.Function.Name, call.Function.Arguments, result)
-			request.Messages = append(request.Messages, chat.Message{
-				Role: "tool", ToolCallID: call.ID, Content: chat.Text(result),
-			})
-		}
+	for _, ceiling := range []billing.Money{billing.One / 100, billing.One / 1_000_000} {
+		ask(ctx, g, question, toll, ceiling)
 	}
-	return errors.New("the model did not stop calling tools")
 }
 
-// toll is the tool. Its arguments come from a model and may be anything: what
-// is wrong with them is the model's to hear.
-func toll(arguments string) string {
-	var in struct{ Horses int }
-	if err := json.Unmarshal([]byte(arguments), &in); err != nil {
-		return "bad arguments: " + err.Error()
+// ask prints each round of an agent.
+func ask(ctx context.Context, g *gateway.Gateway, question *chat.Request, toll chat.Tool, ceiling billing.Money) {
+	for step, err := range chat.Loop(ctx, g, question, []chat.Tool{toll}, chat.LoopOptions{MaxRounds: 4, MaxCost: ceiling}) {
+		switch {
+		case errors.Is(err, fault.BudgetExceeded):
+			fmt.Printf("%s is not enough, %s was spent\n", ceiling, step.Cost)
+			return
+		case err != nil:
+			log.Fatal(err)
+		}
+		said := step.Response.Choices[0].Message
+		for i, call := range said.ToolCalls {
+			fmt.Printf("%s(%s) = %s\n", call.Function.Name, call.Function.Arguments, step.Results[i].Content)
+		}
+		if len(said.ToolCalls) == 0 {
+			fmt.Printf("%s\nfor %s\n", said.Content, step.Cost)
+		}
 	}
-	return fmt.Sprintf("%d pence", 3*in.Horses)
 }
 
 // Output:
-// toll({"horses":2}) = 6 pence
-// This is a simulated answer: no model was called. The tool answered: "6 pence"
+// toll({"horses":0}) = 10 pence
+// This is a simulated answer: no model was called. The tool answered: "10 pence"
+// for 0.0002103
+// 0.000001 is not enough, 0.00 was spent
