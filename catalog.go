@@ -38,7 +38,15 @@ const (
 
 // Kinds are all kinds, in the order of the API's documentation.
 func Kinds() []Kind {
-	return []Kind{KindChat, KindMessages, KindEmbeddings, KindImage, KindImageEdit, KindVideo, KindSpeech, KindRerank}
+	var kinds []Kind
+	for _, s := range all.Specs() {
+		for _, k := range s.Kinds {
+			if !slices.Contains(kinds, Kind(k)) {
+				kinds = append(kinds, Kind(k))
+			}
+		}
+	}
+	return kinds
 }
 
 // KindOf is the kind that the built-in tables say a public model id has; empty

@@ -16,8 +16,8 @@ import (
 
 // specs are all endpoints, in the order of the API's documentation.
 var specs = []*operation.Spec{
-	&chat.Spec, &messages.Spec, &messages.CountSpec, &responses.Spec, &responses.CountSpec, &embeddings.Spec, &rerank.Spec,
-	&images.Spec, &images.EditSpec, &video.Spec, &speech.Spec,
+	&chat.Spec, &messages.Spec, &messages.CountSpec, &responses.Spec, &responses.CountSpec, &embeddings.Spec,
+	&images.Spec, &images.EditSpec, &video.Spec, &speech.Spec, &rerank.Spec,
 }
 
 // Specs are all endpoints, in the order of the API's documentation. They are read-only.
