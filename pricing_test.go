@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"math/big"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +14,10 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation/all"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
 // tariff has every unit, each at a price that no sum of others makes.
@@ -97,19 +100,36 @@ func tariffRows(t *testing.T, m gateway.Model) []costRow {
 	case m.Kind == gateway.KindSpeech:
 		return []costRow{{name: "seven characters", op: upstream.Speech, body: `{"model":"%s","input":"héllo 語"}`, cost: cost(t, map[billing.Unit]int64{billing.Character: 7})}}
 	}
-	return nil
+	return requestRows(t, m)
+}
+
+// requestRows are the smallest requests to the endpoints of a model that is sold by the request
+// alone. The simulator answers them.
+func requestRows(t *testing.T, m gateway.Model) (rows []costRow) {
+	for _, s := range all.Specs() {
+		if !slices.Contains(s.Kinds, string(m.Kind)) || !reflect.DeepEqual(s.Units, [][]billing.Unit{{billing.Request}}) {
+			continue
+		}
+		body := `{"model":"` + m.ID + `",` + s.Probe(m.ID) + `}`
+		reply, err := sim.New(sim.Options{}).Do(t.Context(), &upstream.Call{Op: s.Op, Model: m.ID, Body: upstream.BytesBody([]byte(body))})
+		must(t, err)
+		answer, err := io.ReadAll(reply.Body)
+		must(t, err)
+		rows = append(rows, costRow{name: string(s.Op), op: s.Op, body: body, answer: string(answer), cost: cost(t, map[billing.Unit]int64{billing.Request: 1})})
+	}
+	return rows
 }
 
 // TestEveryUnitOfEveryModelMovesTheBalanceByTheExactAmount makes each call that each
 // kind of model takes. Edits, whose request is a form, are rows of pictureRows.
 func TestEveryUnitOfEveryModelMovesTheBalanceByTheExactAmount(t *testing.T) {
-	all := newTestGateway(t, &scriptedUpstream{}, "1", nil)
+	h := newTestGateway(t, &scriptedUpstream{}, "1", nil)
 	var pairs []string
 	for unit, amount := range tariff {
 		pairs = append(pairs, string(unit), amount)
 	}
 	for _, id := range gateway.BuiltinIDs() {
-		m, err := all.Model(t.Context(), id)
+		m, err := h.Model(t.Context(), id)
 		must(t, err)
 		if m.Kind == gateway.KindVideo { // videos are paid when they end, see TestEveryVideoModelIsChargedExactly
 			continue

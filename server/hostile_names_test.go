@@ -82,13 +82,12 @@ func TestNothingThatARequestNamesIsFetched(t *testing.T) {
 		defer close(ran)
 		_ = s.g.Run(ctx)
 	}()
-	for path := range jsonRequests(t) {
-		if len(linked[path]) == 0 {
-			t.Errorf("%s is not tried", path)
-		}
-	}
 	accepted := 0
-	for path, bodies := range linked {
+	for path, good := range jsonRequests(t) {
+		bodies := linked[path]
+		if bodies == nil { // an endpoint whose requests name nothing, or whose package has them
+			bodies = []string{strings.TrimSuffix(good.body, "}") + `,"image":"URL","url":"URL","callback_url":"URL"}`}
+		}
 		for _, body := range bodies {
 			for _, url := range []string{"http://" + b.address + "/x.png", "https://" + b.address + "/x", "http://user:pass@" + b.address + "/", "//" + b.address, "file:///etc/passwd", "gopher://" + b.address + "/_x", "data:image/png;base64,AA=="} {
 				a := s.do(t, "POST", path, strings.ReplaceAll(body, "URL", url),

@@ -12,6 +12,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/operation/all"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
@@ -27,11 +28,11 @@ type goodRequest struct {
 // rankTwo asks for the better of two documents.
 const rankTwo = `{"model":"rerank-v3.5","query":"q","documents":["a","b"],"top_n":1}`
 
-// goodRequests are by route. Every route must have one here.
+// goodRequests are by route. Every route has one here, or the smallest that its endpoint takes.
 func goodRequests(t *testing.T) map[string]goodRequest {
 	const json = "application/json"
 	edit, form := editBody(t, cube(t)...)
-	return map[string]goodRequest{
+	good := map[string]goodRequest{
 		"POST /v1/chat/completions":          {"", small, json, "max_tokens", "call"},
 		"POST /v1/messages":                  {"", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, json, "max_tokens", "call"},
 		"POST /v1/messages/count_tokens":     {"", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, json, "", ""},
@@ -58,6 +59,15 @@ func goodRequests(t *testing.T) map[string]goodRequest {
 		"GET /readyz":                        {},
 		"GET /openapi.json":                  {},
 	}
+	for _, s := range all.Specs() {
+		for _, path := range append([]string{s.Path}, s.Paths...) {
+			if route := "POST " + path; s.Probe != nil && good[route].body == "" {
+				model := s.Demo[0].ID
+				good[route] = goodRequest{"", `{"model":"` + model + `",` + s.Probe(model) + `}`, json, "", "call"}
+			}
+		}
+	}
+	return good
 }
 
 // newRoutesFixture serves models of every route, for a price.
@@ -69,6 +79,11 @@ func newRoutesFixture(t *testing.T, o fixtureOptions) *fixture {
 		"text-embedding-v4": {"input", "1"}, "rerank-v3.5": {"search_unit", "1"}, "alpha3-tts-flash": {"character", "1"}, "imagegen-2": {"image", "1"}, "beta2.7-t2v": {"second", "1"},
 	} {
 		prices[id], models[id] = rates(t, units...), id
+	}
+	for _, s := range all.Specs() {
+		if id := s.Demo; len(id) > 0 && prices[id[0].ID] == nil {
+			prices[id[0].ID], models[id[0].ID] = rates(t, string(s.Units[0][0]), "1"), id[0].ID
+		}
 	}
 	if o.upstream == nil {
 		o.upstream = sim.New(sim.Options{})

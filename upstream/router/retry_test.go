@@ -29,11 +29,10 @@ func keyed(status int) error {
 // TestFailOver is docs/reference/faults.md, row 7, for each error of a vendor: what may have been
 // accepted, and will be billed then, is only repeated where two answers cost little.
 func TestFailOver(t *testing.T) {
-	cheap := []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.CountTokens, upstream.Responses, upstream.CountInput, upstream.Embeddings, upstream.Rerank}
 	costly := []upstream.Op{upstream.GenerateImage, upstream.EditImage, upstream.Speech, upstream.SubmitVideo}
-	if len(cheap)+len(costly)+1 != len(upstream.Ops()) { // and the poll, which has one channel
-		t.Error("an operation is not in the table")
-	}
+	cheap := slices.DeleteFunc(upstream.Ops(), func(op upstream.Op) bool {
+		return slices.Contains(costly, op) || op == upstream.PollVideo // which has one channel
+	})
 	timeout := func(sent bool) error { return fault.Wrap(fault.RequestTimeout, "slow", &upstream.Failure{Sent: sent}) }
 	for name, row := range map[string]struct {
 		err           error
