@@ -13,6 +13,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/tollhouse-ai/gateway/internal/operation/all"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/anthropic"
@@ -130,11 +131,15 @@ func (c *Channel) LacksKeys() bool {
 	return len(c.Keys) == 0 && strings.HasPrefix(of, "https://") && strings.TrimSuffix(c.Address(), "/") == of
 }
 
-// endpoints are the ends of addresses that drivers add to a base URL by themselves.
-var endpoints = []string{
-	"/chat/completions", "/completions", "/responses", "/messages", "/messages/count_tokens", "/embeddings", "/rerank", "/models",
-	"/images/generations", "/images/edits", "/audio/speech", "/contents/generations/tasks",
-	"/services/aigc/multimodal-generation/generation", "/services/aigc/video-generation/video-synthesis", "/services/rerank/text-rerank/text-rerank",
+// endpoints are the ends of addresses that drivers add to a base URL by themselves: those of
+// the API, and those of vendors alone. None is the end of a later one.
+func endpoints() []string {
+	var ends []string
+	for _, s := range all.Specs() {
+		ends = append(ends, strings.TrimPrefix(s.Path, "/v1"))
+	}
+	return append(ends, "/completions", "/models", "/contents/generations/tasks",
+		"/services/aigc/multimodal-generation/generation", "/services/aigc/video-generation/video-synthesis", "/services/rerank/text-rerank/text-rerank")
 }
 
 // AddressWarning says what is meant by a base URL that is the address of an endpoint; empty
@@ -146,7 +151,7 @@ func (c *Channel) AddressWarning() string {
 		root      bool // /v1 is the driver's, too
 	}{{"base_url", c.BaseURL, anthropic}, {"base_url of messages", c.Messages.BaseURL, true}} {
 		meant := strings.TrimSuffix(a.url, "/")
-		for _, end := range endpoints {
+		for _, end := range endpoints() {
 			if base, found := strings.CutSuffix(meant, end); found {
 				meant = base
 				break
