@@ -74,6 +74,7 @@ var forbidden = []forbidding{
 	{"server/telemetry/metrics", []string{module + "/store", module + "/server", "go.opentelemetry.io/otel"}, "Prometheus and nothing else; metrics need no store", false},
 	{"server/telemetry/otlp", []string{"database/sql", module + "/server", "github.com/prometheus/client_golang/prometheus"}, "OpenTelemetry and nothing else", false},
 	{"server/mcp", []string{"database/sql", module + "/server", module + "/store", module + "/upstream/openai", module + "/upstream/sim", "go.opentelemetry.io/otel"}, "tools for agents and nothing else; it asks the gateway, not a server", false},
+	{"transport", []string{"database/sql", "github.com/goccy/go-yaml", module + "/store", module + "/upstream/sim"}, "the server that answers, and the addresses of vendors", false},
 	{"goopenai", []string{"database/sql", module + "/store", module + "/upstream/anthropic", module + "/upstream/sim"}, "one client library, the server that answers it, and the driver of its wire", false},
 	{"server", []string{"database/sql", module + "/upstream/openai", module + "/upstream/sim"}, "HTTP in and out, nothing else", false},
 }
@@ -197,7 +198,7 @@ func TestNoDriverImportsAnotherOne(t *testing.T) {
 }
 
 func TestEmbeddingTheGatewayLinksOnlyTheListedModules(t *testing.T) {
-	core := []string{".", "./server", "./upstream/openai", "./upstream/anthropic", "./upstream/voyage", "./upstream/dashscope", "./upstream/ark", "./upstream/reranker", "./upstream/sim"}
+	core := []string{".", "./server", "./transport", "./upstream/openai", "./upstream/anthropic", "./upstream/voyage", "./upstream/dashscope", "./upstream/ark", "./upstream/reranker", "./upstream/sim"}
 	found := make(map[string]bool)
 	for path, p := range list(t, append([]string{"-deps"}, core...)...) {
 		if !p.Standard && p.Module != nil && p.Module.Path != module {

@@ -599,6 +599,19 @@ func TestAPresetThatLacksAVariableSaysWhich(t *testing.T) {
 	}
 }
 
+// TestTheAddressesThatAreReadWithoutYAMLAreThoseOfTheTable: package transport reads them so.
+func TestTheAddressesThatAreReadWithoutYAMLAreThoseOfTheTable(t *testing.T) {
+	var want []presetfile.Address
+	for _, v := range presets() {
+		if v.Local == "" {
+			want = append(want, presetfile.Address{Driver: v.Channel.Driver, BaseURL: v.Channel.BaseURL, Path: v.Path, Messages: v.Messages})
+		}
+	}
+	if got := presetfile.Addresses(); !slices.Equal(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
 // The page and the help are for people who have a key and no time.
 func TestTheDocumentedVendorsAreThoseOfTheTable(t *testing.T) {
 	page, err := os.ReadFile("../../docs/reference/vendors.md")

@@ -33,6 +33,7 @@ type fixture struct {
 	url     string
 	client  *http.Client // checks its traffic against the OpenAPI document
 	handler *server.Handler
+	gateway *gateway.Gateway
 }
 
 // options say how a fixture is not the usual one.
@@ -94,7 +95,7 @@ func newFixture(t *testing.T, o options) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.handler = server.New(g, server.Options{})
+	s.gateway, s.handler = g, server.New(g, server.Options{})
 	ts := httptest.NewServer(s.handler)
 	s.url, s.client = ts.URL, openapitest.Client(t)
 	t.Cleanup(func() {

@@ -1,5 +1,5 @@
-// Command goopenai-inprocess drives the gateway with an SDK and no socket: the
-// SDK's HTTP client is answered by the handler in the same process.
+// Command goopenai-inprocess drives the gateway with go-openai and no socket: its client is
+// answered in the same process.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/examples/internal/vendor"
-	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/goopenai"
 )
 
 func main() {
@@ -25,10 +25,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	config := openai.DefaultConfig("") // no Authenticator, so no key
-	config.BaseURL = "http://gateway/v1"
-	config.HTTPClient = server.Client(server.New(g, server.Options{}))
-	if err := ask(context.Background(), openai.NewClientWithConfig(config)); err != nil {
+	if err := ask(context.Background(), goopenai.NewClient(g)); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -1,5 +1,5 @@
-// Command openaigo calls the gateway with OpenAI's official SDK, asks for JSON
-// of a schema, and shows how a refusal arrives.
+// Command openaigo has OpenAI's official SDK, with its own base URL, answered by the gateway.
+// It asks for JSON of a schema, and shows how a refusal arrives.
 package main
 
 import (
@@ -8,13 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net/http"
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/examples/internal/vendor"
-	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/transport"
 )
 
 func main() {
@@ -26,12 +27,9 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	client := openai.NewClient(
-		option.WithAPIKey("none"), // no Authenticator, so any will do
-		option.WithBaseURL("http://gateway/v1"),
-		option.WithHTTPClient(server.Client(server.New(g, server.Options{}))),
-	)
-	if err := ask(context.Background(), &client); err != nil {
+	client := &http.Client{Transport: transport.New(g, transport.Options{})}
+	sdk := openai.NewClient(option.WithHTTPClient(client), option.WithAPIKey("none")) // no Authenticator, so any will do
+	if err := ask(context.Background(), &sdk); err != nil {
 		log.Fatal(err)
 	}
 }
