@@ -37,7 +37,7 @@ func oneAccount(a adminapi.Balance) *table { return accountTable([]adminapi.Bala
 func accountCreate(p *program) *command {
 	c := newCommand("account create", "create an account", "NAME")
 	c.examples = []string{"tollhouse account create acme --credit 25.00"}
-	credit := c.flags.String("credit", "", "opening credit, a decimal such as 25.00")
+	credit := c.flags.String("credit", "", "opening credit, an `AMOUNT` such as 25.00; default 0")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
 		if err := checkDecimal("--credit", *credit); err != nil {
@@ -63,12 +63,12 @@ func checkDecimal(name, text string) error {
 // repetition: a random one is printed with an error after which the credit may stand.
 func accountCredit(p *program) *command {
 	c := newCommand("account credit", "add money to an account", "NAME", amountOperand)
-	c.details = "A negative AMOUNT takes money back; write it after `--`. A command with a --reference can be repeated safely: the\nsecond one changes nothing. Without --reference, the error of a command that may have succeeded says which reference\nto repeat it with."
+	c.details = "AMOUNT is a decimal such as 10.00 with at most 9 digits after the point. A negative one takes money back; write it\nafter `--`. A command with a --reference can be repeated safely: the second one changes nothing. Without it, the error\nof a command that may have succeeded says which reference to repeat it with."
 	c.examples = []string{
 		"tollhouse account credit acme 10.00 --reference invoice-117",
 		"tollhouse account credit --reference refund-3 -- acme -2.50",
 	}
-	reference := c.flags.String("reference", "", "the credit's unique name; random if not given")
+	reference := c.flags.String("reference", "", "the credit's unique `NAME`; random if not given")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
 		if err := checkDecimal("the "+amountOperand, args[1]); err != nil {
@@ -120,15 +120,15 @@ func keyCreate(p *program) *command {
 	var limits struct{ rpm, tpm, concurrent, videos uint32 }
 	var expires time.Duration
 	f := c.flags
-	f.StringVar(&k.Account, "account", "", "the account that pays (required)")
-	f.StringVar(&k.Name, "name", "", "a label")
-	f.StringSliceVar(&k.Models, "models", nil, "the models that it may use; default all")
-	f.Var(durationValue{&expires}, "expires", "when it expires, such as 24h or 30d from now; default never")
-	f.Uint32Var(&limits.rpm, "rpm", 0, "requests per minute; 0 is the server's default")
-	f.Uint32Var(&limits.tpm, "tpm", 0, "tokens per minute; 0 is the server's default")
-	f.Uint32Var(&limits.concurrent, "max-concurrent", 0, "requests at once; 0 is the server's default")
-	f.Uint32Var(&limits.videos, "max-concurrent-videos", 0, "video tasks at once; 0 is the server's default")
-	f.StringVar(&k.Budget, "budget", "", "the most that it may spend, a decimal such as 5.00; default no limit")
+	f.StringVar(&k.Account, "account", "", "the `NAME` of the account that pays (required)")
+	f.StringVar(&k.Name, "name", "", "a `LABEL` for lists and reports")
+	f.StringSliceVar(&k.Models, "models", nil, "the models that it may use, such as `A,B`; default all")
+	f.Var(durationValue{&expires}, "expires", "the `TIME` until it expires, such as 24h or 30d; default never")
+	f.Uint32Var(&limits.rpm, "rpm", 0, "at most `N` requests per minute; 0 is the server's default")
+	f.Uint32Var(&limits.tpm, "tpm", 0, "at most `N` tokens per minute; 0 is the server's default")
+	f.Uint32Var(&limits.concurrent, "max-concurrent", 0, "at most `N` requests at once; 0 is the server's default")
+	f.Uint32Var(&limits.videos, "max-concurrent-videos", 0, "at most `N` video tasks at once; 0 is the server's default")
+	f.StringVar(&k.Budget, "budget", "", "the most that it may spend, an `AMOUNT` such as 5.00; default no limit")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		if k.Account == "" {
@@ -155,7 +155,7 @@ func keyCreate(p *program) *command {
 func keyList(p *program) *command {
 	c := newCommand("key list", "list API keys, without the keys themselves")
 	c.examples = []string{"tollhouse key list", "tollhouse key list --account acme --json"}
-	account := c.flags.String("account", "", "only of this account")
+	account := c.flags.String("account", "", "only of the account `NAME`")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		return showList(ctx, cl, "/admin/v1/keys", url.Values{"account": {*account}}, func(k adminapi.Key) string { return k.ID }, keyTable)
@@ -216,8 +216,8 @@ func webhookSecret(p *program) *command {
 		"tollhouse webhook secret --account acme",
 		"tollhouse webhook secret --account acme --rotate --json",
 	}
-	account := c.flags.String("account", "", "the account (required)")
-	rotate := c.flags.Bool("rotate", false, "make a new one")
+	account := c.flags.String("account", "", "the `NAME` of the account (required)")
+	rotate := c.flags.Bool("rotate", false, "replace the secret by a new one")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		if *account == "" {
@@ -245,8 +245,8 @@ func webhookSecret(p *program) *command {
 func webhookList(p *program) *command {
 	c := newCommand("webhook list", "list the webhooks of finished videos, newest first")
 	c.examples = []string{"tollhouse webhook list", "tollhouse webhook list --account acme --limit 10 --json"}
-	account := c.flags.String("account", "", "only of this account")
-	limit := c.flags.Uint16("limit", 100, "how many, at most 1000")
+	account := c.flags.String("account", "", "only of the account `NAME`")
+	limit := c.flags.Uint16("limit", 100, "the newest `N`, at most 1000")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		if *limit < 1 || *limit > 1000 {

@@ -226,7 +226,7 @@ func channelTest(p *program) *command {
 	c.details = "It asks for one token of a chat model in each API format that the vendor has (chat, messages, responses), or for the\nvector of one word. No account pays for it. Images and speech cost money: choose the model with --model, and add\n--yes. The exit code is 1 if the channel fails."
 	c.examples = []string{"tollhouse channel test main", "tollhouse channel test main --model delta-k3 --json"}
 	var in server.ChannelTest
-	c.flags.StringVar(&in.Model, "model", "", "the public id of the model to call; default: the cheapest chat or embedding model")
+	c.flags.StringVar(&in.Model, "model", "", "the public `ID` of the model to call; default: the cheapest chat or embedding model")
 	c.flags.BoolVar(&in.Yes, "yes", false, "make the call even if it costs money")
 	cl := newChannelCommand(p, c)
 	cl.noLimit = true // the server has a limit of its own

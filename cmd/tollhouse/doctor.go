@@ -41,8 +41,8 @@ func doctorCommand(p *program) *command {
 	d := &doctor{p: p}
 	f := c.flags
 	addConfigFlag(f, &d.at.config)
-	f.StringVar(&d.listen, "listen", "", "the API's address; default "+defaultListen)
-	addAdminFlags(f, "the server's admin address, HOST:PORT, or off", &d.at.admin, &d.at.data)
+	f.StringVar(&d.listen, "listen", "", "the API's address `HOST:PORT`; default "+defaultListen)
+	addAdminFlags(f, "the server's admin address `HOST:PORT`, or off", &d.at.admin, &d.at.data)
 	f.BoolVar(&d.call, "call", false, "make one call of one token through each channel")
 	asJSON := f.Bool("json", false, "print one JSON document")
 	c.bindEnv("config", "listen", "admin", "data")

@@ -28,7 +28,7 @@ type adminFlags struct{ config, admin, data string }
 
 func (a *adminFlags) register(c *command) {
 	addConfigFlag(c.flags, &a.config)
-	addAdminFlags(c.flags, "the server's admin address, HOST:PORT; off opens the store without a server", &a.admin, &a.data)
+	addAdminFlags(c.flags, "the server's admin address `HOST:PORT`; off opens the store without a server", &a.admin, &a.data)
 	c.bindEnv("config", "admin", "data")
 }
 

@@ -32,7 +32,7 @@ func initCommand(p *program) *command {
 		"that shows the default."
 	c.examples = []string{"tollhouse init", "OPENAI_API_KEY=... tollhouse init --config gateway.yaml"}
 	var file string
-	c.flags.StringVar(&file, "config", "", "the file to write; default "+defaultFile)
+	c.flags.StringVar(&file, "config", "", "the `FILE` to write; default "+defaultFile)
 	force := c.flags.Bool("force", false, "replace an existing file")
 	c.bindEnv("config")
 	c.run = func(context.Context, []string) error { return p.writeConfig(cmp.Or(file, defaultFile), *force) }

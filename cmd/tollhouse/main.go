@@ -366,10 +366,10 @@ type settings struct {
 
 // addFlags adds the flags of a command that runs a gateway in its process.
 func (s *settings) addFlags(f *pflag.FlagSet, level string) {
-	f.StringVar(&s.config, "config", "", "the configuration file")
+	f.StringVar(&s.config, "config", "", "the configuration `FILE`")
 	f.BoolVar(&s.demo, "demo", false, "simulate everything, in this process")
-	f.StringVar(&s.logLevel, "log-level", level, "debug, info, warn or error")
-	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
+	f.StringVar(&s.logLevel, "log-level", level, "the least `LEVEL` that is logged: debug, info, warn or error")
+	f.StringVar(&s.logFormat, "log-format", "text", "the `FORMAT` of the log: text or json")
 }
 
 // applyFile fills what the flags and the environment left empty with the file's
@@ -407,13 +407,13 @@ func (s *settings) chooseSource(f *pflag.FlagSet) error {
 
 // addConfigFlag adds the flag to a command that takes the file of this directory without it.
 func addConfigFlag(f *pflag.FlagSet, to *string) {
-	f.StringVar(to, "config", "", "the configuration file; default "+defaultFile+" in this directory, if it exists")
+	f.StringVar(to, "config", "", "the configuration `FILE`; default "+defaultFile+" in this directory, if it exists")
 }
 
 // addAdminFlags adds --admin, of which about says what it is to the command, and --data.
 func addAdminFlags(f *pflag.FlagSet, about string, admin, data *string) {
 	f.StringVar(admin, "admin", "", about+"; default "+defaultAdmin)
-	f.StringVar(data, "data", "", "the data directory, which holds the admin token; default "+defaultData)
+	f.StringVar(data, "data", "", "the data directory `DIR`, which holds the admin token; default "+defaultData)
 }
 
 // durationValue is a flag that takes Go's durations and days.

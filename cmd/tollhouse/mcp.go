@@ -53,10 +53,10 @@ func mcpCommand(p *program) *command {
 	var s settings
 	f := c.flags
 	s.addFlags(f, "warn")
-	f.StringVar(&s.data, "data", "", "the data directory; default "+defaultData)
+	f.StringVar(&s.data, "data", "", "the data directory `DIR`; default "+defaultData)
 	c.bindEnv("config", "demo", "data", "log-level", "log-format")
 	var at string
-	f.StringVar(&at, "url", "", "the address of a running server to forward to, instead of a gateway in this process")
+	f.StringVar(&at, "url", "", "the address `URL` of a running server to forward to, instead of a gateway in this process")
 	c.run = func(ctx context.Context, _ []string) error {
 		key, _ := config.Env(p.env).Trimmed()("TOLLHOUSE_KEY")
 		ctx, stop := p.withSignals(ctx)

@@ -29,10 +29,10 @@ func serveCommand(p *program) *command {
 	var s settings
 	f := c.flags
 	s.addFlags(f, "info")
-	f.StringVar(&s.listen, "listen", "", "the API's address; default "+defaultListen)
-	addAdminFlags(f, "the admin API's address, or off", &s.admin, &s.data)
+	f.StringVar(&s.listen, "listen", "", "the API's address `HOST:PORT`; default "+defaultListen)
+	addAdminFlags(f, "the admin API's address `HOST:PORT`, or off", &s.admin, &s.data)
 	s.drain = 30 * time.Second
-	f.Var(durationValue{&s.drain}, "drain", "how long running calls may continue after a signal")
+	f.Var(durationValue{&s.drain}, "drain", "the `TIME` that running calls may continue after a signal")
 	c.bindEnv("config", "demo", "listen", "admin", "data", "log-level", "log-format", "drain")
 	c.run = func(ctx context.Context, _ []string) error {
 		if err := s.chooseSource(f); err != nil {

@@ -198,6 +198,8 @@ func (p *program) demo() (*source, error) {
 
 func checkCommand(p *program) *command {
 	c := newCommand("check", "check a configuration file and list its mistakes")
+	c.details = "Each mistake is one line, FILE:LINE:COLUMN with what is wrong and what would be right. The exit code is 1 if there\n" +
+		"are mistakes. check asks no vendor and no server; `tollhouse doctor` does."
 	c.examples = []string{"tollhouse check --config tollhouse.yaml"}
 	var file string
 	addConfigFlag(c.flags, &file)

@@ -56,9 +56,9 @@ type period struct {
 }
 
 func newPeriod(p *program, c *command) *period {
-	r := &period{p: p, account: c.flags.String("account", "", "only of this account")}
-	c.flags.StringVar(&r.since, "since", "", "start of the period: 24h or 30d back from now, or a time such as 2026-10-01 or 2026-10-01T12:00:00Z; default everything")
-	c.flags.StringVar(&r.until, "until", "", "end of the period, written like --since and not included; default now")
+	r := &period{p: p, account: c.flags.String("account", "", "only of the account `NAME`")}
+	c.flags.StringVar(&r.since, "since", "", "start of the period, a `TIME`: 24h or 30d back from now, or a time such as 2026-10-01 or 2026-10-01T12:00:00Z; default everything")
+	c.flags.StringVar(&r.until, "until", "", "end of the period, a `TIME` written like --since and not included; default now")
 	return r
 }
 
@@ -94,7 +94,7 @@ func usageCommand(p *program) *command {
 	c.details = "Usage is summed by the hour of UTC: --since is rounded down to a whole hour, --until up."
 	c.examples = []string{"tollhouse usage", "tollhouse usage --account acme --since 24h --by key", "tollhouse usage --since 2026-10-01 --until 2026-11-01 --by account"}
 	of := newPeriod(p, c)
-	by := c.flags.String("by", "model", "model, key, day or account")
+	by := c.flags.String("by", "model", "sum by this `WORD`: model, key, day or account")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		if !slices.Contains([]string{"model", "key", "day", "account"}, *by) {
@@ -299,7 +299,7 @@ func archiveCommand(p *program) *command {
 	cl := &adminCommand{p: p} // no server is asked: there is no --admin
 	c.flags.BoolVar(&cl.json, "json", false, "print one JSON document")
 	addConfigFlag(c.flags, &cl.flags.config)
-	c.flags.StringVar(&cl.flags.data, "data", "", "the data directory, where the store is unless the configuration says otherwise; default "+defaultData)
+	c.flags.StringVar(&cl.flags.data, "data", "", "the data directory `DIR`, where the store is unless the configuration says otherwise; default "+defaultData)
 	c.bindEnv("config", "data")
 	c.run = func(ctx context.Context, _ []string) error {
 		switch {

@@ -103,7 +103,7 @@ func TestTheHelpSaysWhatItsWordsMean(t *testing.T) {
 		"archive":      {"--before DATE ", "--out DIR "},
 		"doctor":       {"doctor changes nothing and costs\nnothing, unless --call is given."},
 		"channel list": {"\n  " + router.StateClosed + " ", "\n  " + router.StateOpen + " ", "\n  " + router.StateHalfOpen + " ", "\n  " + router.StatePaused + " "},
-		"account list": {"the server's admin address, HOST:PORT; off opens the store"},
+		"account list": {"the server's admin address HOST:PORT; off opens the store"},
 	} {
 		help := tollhouse(t, nil, append(strings.Fields(command), "-h")...).stdout
 		for _, want := range wants {
