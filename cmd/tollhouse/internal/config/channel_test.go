@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,8 +30,12 @@ func withKeys(items string) string {
 	return "billing: count\nchannels: [{name: a, driver: openai, keys: [   " + items + "], models: {m: m}}]\n"
 }
 
-func TestEveryDriverOfAVendorHasAnAddress(t *testing.T) {
-	for name := range drivers {
+func TestEveryDriverOfTheContractIsThereAndThoseOfVendorsHaveAnAddress(t *testing.T) {
+	have := slices.Sorted(maps.Keys(drivers))
+	if diff := cmp.Diff([]string{"anthropic", "ark", "cohere", "dashscope", "openai", "sim", "tei", "voyage"}, have); diff != "" {
+		t.Error(diff)
+	}
+	for _, name := range have {
 		if address := (&Channel{Driver: name}).Address(); (address == "") != (name == Simulated) {
 			t.Errorf("the address of %s is %q", name, address)
 		}

@@ -41,6 +41,7 @@ func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
 		{sound + "admin: nowhere", "4:8: admin: it must be host:port, for example 127.0.0.1:8080, or off"},
 		{sound + "data: ''", "4:7: data: it must not be empty"},
 		{sound + "store: redis", `4:8: store: it must be sqlite:PATH, postgres://… or "memory:"`},
+		{sound + "store: memories", "4:8: store: it must be sqlite:PATH"},
 		{sound + "store: 'sqlite:'", "4:8: store: it must be sqlite:PATH"},
 		{sound + "store: sqlite://x.db", "4:8: store: it must be sqlite:PATH"},
 		{sound + "store: postgres:x", "4:8: store: it must be sqlite:PATH"},
