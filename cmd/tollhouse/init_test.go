@@ -118,15 +118,23 @@ func checkSameChannels(t *testing.T, env environment, path string, data []byte) 
 	}
 }
 
-func TestInitWithoutAVendorsVariableWritesASimulatedChannel(t *testing.T) {
+func TestInitWithoutAVendorsVariableWritesASimulatedChannelThatCanBeSold(t *testing.T) {
 	t.Chdir(t.TempDir())
 	r := tollhouse(t, nil, "init")
 	if r.code != exitOK || !strings.Contains(r.stdout, "every answer will be simulated") {
 		t.Fatalf("%d: %s%s", r.code, r.stdout, r.stderr)
 	}
 	i := start(t, nil, "--config", defaultFile)
-	if status, answer := i.ask(http.MethodPost, "/v1/chat/completions", firstKey(t, r.stdout), chatBody("sim-chat", false)); status != 200 {
-		t.Errorf("a chat got %d %s", status, answer)
+	if status, answer := i.ask(http.MethodPost, "/v1/chat/completions", firstKey(t, r.stdout), chatBody("sim-chat", false)); status != 200 || strings.Contains(i.stdout.String(), "Warning: ") {
+		t.Errorf("a chat got %d %s, and the banner is\n%s", status, answer, i.stdout)
+	}
+	text, err := os.ReadFile(defaultFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prepaid := strings.NewReplacer("billing: count", "billing: prepaid", "# prices:", "prices:", "#   sim-chat: {input: \"\", output: \"\"}", "  sim-chat: {input: \"1\", output: \"2\"}").Replace(string(text))
+	if r := tollhouse(t, nil, "check", "--config", file(t, prepaid)); r.code != exitOK || strings.Contains(r.stdout, "Warning: ") {
+		t.Errorf("%s%s", r.stdout, r.stderr)
 	}
 }
 
@@ -164,24 +172,6 @@ func TestInitReplacesAFileOnlyWithForceAndWritesNoneThatIsRefused(t *testing.T) 
 	}
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
 		t.Errorf("the folder has %v, %v", left, err)
-	}
-}
-
-func TestTheFileOfInitIsServedWithoutWarnings(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "t.yaml")
-	if r := tollhouse(t, nil, "init", "--config", path); r.code != exitOK {
-		t.Fatal(r.stderr)
-	}
-	if i := start(t, nil, "--config", path); strings.Contains(i.stdout.String(), "Warning: ") {
-		t.Errorf("%s", i.stdout)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	prepaid := strings.NewReplacer("billing: count", "billing: prepaid", "# prices:", "prices:", "#   sim-chat: {input: \"\", output: \"\"}", "  sim-chat: {input: \"1\", output: \"2\"}").Replace(string(text))
-	if r := tollhouse(t, nil, "check", "--config", file(t, prepaid)); r.code != exitOK || strings.Contains(r.stdout, "Warning: ") {
-		t.Errorf("%s%s", r.stdout, r.stderr)
 	}
 }
 

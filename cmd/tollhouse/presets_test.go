@@ -21,6 +21,7 @@ import (
 	presetfile "github.com/tollhouse-ai/gateway/internal/presets"
 	"github.com/tollhouse-ai/gateway/internal/scripted"
 	"github.com/tollhouse-ai/gateway/internal/servertest"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // oddVendor is a vendor of OpenAI's wire with the deviations of a real one.
@@ -502,47 +503,6 @@ func TestAModelOfBedrockIsServedByTheAddressThatHasIt(t *testing.T) {
 	}
 }
 
-// Without the vendor's own first address none of the others gets the key.
-func TestTheOtherAddressesOfAVendorAreNotAskedBesideAProxy(t *testing.T) {
-	env := environment{"AWS_BEARER_TOKEN_BEDROCK": "k", "AWS_REGION": "eu-west-1", "BEDROCK_BASE_URL": "http://127.0.0.1:9/v1"}
-	if c := presetsOf(t, &program{env: env.lookup}); len(c.Channels) != 1 {
-		t.Errorf("there are %d channels, want one", len(c.Channels))
-	}
-	delete(env, "BEDROCK_BASE_URL")
-	c := presetsOf(t, &program{env: env.lookup})
-	var got []string
-	for i := range c.Channels {
-		got = append(got, c.Channels[i].BaseURL)
-	}
-	want := []string{"https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1", "https://bedrock-mantle.eu-west-1.api.aws/v1", "https://bedrock-mantle.eu-west-1.api.aws/openai/v1"}
-	if !slices.Equal(got, want) {
-		t.Errorf("the addresses are %q, want %q", got, want)
-	}
-}
-
-// Each of five variables is all that leads to a billed answer, under the vendor's own id.
-func TestOneVariableLeadsToABilledAnswer(t *testing.T) {
-	for _, channel := range []string{"mistral", "groq", "deepseek", "azure", "ollama"} {
-		t.Run(channel, func(t *testing.T) {
-			rows := oddPresets()
-			p := rows[slices.IndexFunc(rows, func(p *oddPreset) bool { return p.channel == channel })]
-			p.model = strings.TrimPrefix(p.model, prefixOf(channel))
-			p.theirs = p.model
-			i := start(t, p.serve(t, 7))
-			key := firstKey(t, i.stdout.String())
-			if _, r := bill(t, i, key, p, true); r.Units.Output != 17 || r.Estimated {
-				t.Errorf("charged %+v", r)
-			}
-			if _, usage := i.ask(http.MethodGet, "/v1/usage", key, ""); !strings.Contains(usage, `"output":17`) {
-				t.Errorf("the usage is %s", usage)
-			}
-			if got := i.command("channel", "test", channel, "--model", p.model); got.code != exitOK {
-				t.Errorf("channel test: %d %s%s", got.code, got.stdout, got.stderr)
-			}
-		})
-	}
-}
-
 func TestAnAddressOfOllamaIsReadAsOllamaDoes(t *testing.T) {
 	for text, want := range map[string]string{
 		"127.0.0.1:11434":       "http://127.0.0.1:11434/v1",
@@ -585,17 +545,39 @@ func TestAPresetThatLacksAVariableSaysWhich(t *testing.T) {
 			t.Errorf("%d %s, want %s", r.code, r.stderr, want)
 		}
 	}
-	for env, want := range map[string]string{
-		"https://a.openai.azure.com": "https://a.openai.azure.com/openai/v1", "https://a.openai.azure.com/": "https://a.openai.azure.com/openai/v1", "https://a.openai.azure.com/openai/v1/": "https://a.openai.azure.com/openai/v1",
+}
+
+func TestTheVariablesOfAVendorMakeItsChannels(t *testing.T) {
+	const azure, bedrock = "AZURE_OPENAI_API_KEY=k AZURE_OPENAI_ENDPOINT=", "AWS_BEARER_TOKEN_BEDROCK=k AWS_REGION=eu-west-1"
+	const deepseek, proxy = "DEEPSEEK_API_KEY=k", "https://proxy.example.com"
+	for _, row := range []struct{ variables, want string }{ // each channel's name, address and that of messages
+		{azure + "https://a.openai.azure.com", "azure https://a.openai.azure.com/openai/v1 "},
+		{azure + "https://a.openai.azure.com/", "azure https://a.openai.azure.com/openai/v1 "},
+		{azure + "https://a.openai.azure.com/openai/v1/", "azure https://a.openai.azure.com/openai/v1 "},
+		{bedrock, "bedrock https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1 bedrock-mantle https://bedrock-mantle.eu-west-1.api.aws/v1 bedrock-mantle-openai https://bedrock-mantle.eu-west-1.api.aws/openai/v1 "},
+		{bedrock + " BEDROCK_BASE_URL=" + proxy, "bedrock " + proxy + " "}, // none of the others gets the key beside a proxy
+		{deepseek, "deepseek https://api.deepseek.com/v1 https://api.deepseek.com/anthropic"},
+		{deepseek + " DEEPSEEK_BASE_URL=https://api.deepseek.com", "deepseek https://api.deepseek.com https://api.deepseek.com/anthropic"},
+		{deepseek + " DEEPSEEK_BASE_URL=" + proxy, "deepseek " + proxy + " "}, // which may have chats only
+		{deepseek + " DEEPSEEK_BASE_URL=http://api.deepseek.com/v1", "deepseek http://api.deepseek.com/v1 "},
+		{deepseek + " DEEPSEEK_BASE_URL=" + proxy + " DEEPSEEK_MESSAGES_BASE_URL=" + proxy + "/claude", "deepseek " + proxy + " " + proxy + "/claude"},
+		{deepseek + " DEEPSEEK_MESSAGES_BASE_URL=" + proxy + "/claude", "deepseek https://api.deepseek.com/v1 " + proxy + "/claude"},
 	} {
-		c := presetsOf(t, &program{env: environment{"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": env}.lookup})
-		if got := c.Channels[0].BaseURL; got != want {
-			t.Errorf("the endpoint %s is %s, want %s", env, got, want)
+		env, got := environment{}, ""
+		for variable := range strings.FieldsSeq(row.variables) {
+			name, value, _ := strings.Cut(variable, "=")
+			env[name] = value
 		}
-	}
-	c := presetsOf(t, &program{env: environment{"AWS_BEARER_TOKEN_BEDROCK": "k", "AWS_REGION": "eu-west-1"}.lookup})
-	if got, want := c.Channels[0].BaseURL, "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1"; got != want {
-		t.Errorf("bedrock is at %s, want %s", got, want)
+		channels := presetsOf(t, &program{env: env.lookup}).Channels
+		for i := range channels {
+			c := &channels[i]
+			if got += c.Name + " " + c.BaseURL + " " + c.Messages.BaseURL; (c.Messages.BaseURL != "") != slices.Contains(c.Wire, upstream.Messages) {
+				t.Errorf("%s: messages go to %q by %v", row.variables, c.Messages.BaseURL, c.Wire)
+			}
+		}
+		if got != row.want {
+			t.Errorf("%s: the channels are %q, want %q", row.variables, got, row.want)
+		}
 	}
 }
 

@@ -264,23 +264,6 @@ func TestVariablesOfVendorsAreReadWithoutWhiteSpaceAroundThem(t *testing.T) {
 	}
 }
 
-func TestMessagesArePassedOnWhereTheirAddressIsKnown(t *testing.T) {
-	for _, row := range []struct{ base, messages, want string }{
-		{"", "", "https://api.deepseek.com/anthropic"},
-		{"https://api.deepseek.com", "", "https://api.deepseek.com/anthropic"},
-		{"https://proxy.example.com/v1", "", ""}, // which may have chats only
-		{"http://api.deepseek.com/v1", "", ""},
-		{"https://proxy.example.com/v1", "https://proxy.example.com/claude", "https://proxy.example.com/claude"},
-		{"", "https://proxy.example.com/claude", "https://proxy.example.com/claude"},
-	} {
-		p := &program{env: environment{"DEEPSEEK_API_KEY": "k", "DEEPSEEK_BASE_URL": row.base, "DEEPSEEK_MESSAGES_BASE_URL": row.messages}.lookup}
-		c := presetsOf(t, p).Channels[0]
-		if got := c.Messages.BaseURL; got != row.want || slices.Contains(c.Wire, upstream.Messages) != (row.want != "") {
-			t.Errorf("at %q and %q messages go to %q by %v, want %q", row.base, row.messages, got, c.Wire, row.want)
-		}
-	}
-}
-
 // videoModels are the public ids of a family of videos.
 func videoModels(t *testing.T, family string) []string {
 	t.Helper()

@@ -82,40 +82,6 @@ func restart(t *testing.T, before *instance, env environment, args ...string) *i
 	return start(t, env, append(args, "--data", before.data)...)
 }
 
-func TestAccountsKeysAndChargesOutliveTheServer(t *testing.T) {
-	t.Parallel()
-	for kind, address := range databases(t) {
-		t.Run(kind, func(t *testing.T) {
-			name := file(t, simConfig("m")+"store: "+address+"\n")
-			i := start(t, acme, "--config", name)
-			i.good("account", "create", "beta", "--credit", "10")
-			key := strings.Fields(i.good("key", "create", "--account", "beta", "--budget", "5"))[0]
-			if status, body := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("m", false)); status != 200 {
-				t.Fatalf("%d %s", status, body)
-			}
-			_, before := i.ask(http.MethodGet, "/v1/balance", key, "")
-			usage := i.good("usage", "--account", "beta")
-			if code := i.stop(); code != exitOK {
-				t.Fatalf("exit code %d:\n%s", code, i.stderr)
-			}
-
-			i = restart(t, i, acme, "--config", name)
-			if _, after := i.ask(http.MethodGet, "/v1/balance", key, ""); after != before || !strings.Contains(before, `"posted":"9.9`) {
-				t.Errorf("the balance was %s and is %s", before, after)
-			}
-			if now := i.good("usage", "--account", "beta"); now != usage {
-				t.Errorf("the usage was\n%s and is\n%s", usage, now)
-			}
-			if status := calls(i, "m"); status != 200 {
-				t.Errorf("the file's key got %d", status)
-			}
-			if out := i.good("ledger", "verify"); !strings.Contains(out, "sound") {
-				t.Errorf("verify: %s", out)
-			}
-		})
-	}
-}
-
 // docs/guides/operations.md, Secrets: each step of a rotation, and what is lost where one is left
 // out.
 func TestStoredResponsesOutliveTheServerAndTheRotationOfItsSecret(t *testing.T) {

@@ -136,16 +136,6 @@ func TestEveryExampleOfTheHelpIsACommandWithFlagsThatExist(t *testing.T) {
 	}
 }
 
-func TestCheckSumsAGoodFileUp(t *testing.T) {
-	r := tollhouse(t, acme, "check", "--config", file(t, simConfig("m")+"webhooks: {allow_private: false}\nvideo: {poll: 5s}\n"))
-	if r.code != exitOK || !strings.Contains(r.stdout, "is good: 1 channel, 1 price, 1 account, billing prepaid in USD") || r.stderr != "" {
-		t.Errorf("%d %q %q", r.code, r.stdout, r.stderr)
-	}
-	if strings.Contains(r.stdout, "Warning") {
-		t.Errorf("a warning for nothing: %q", r.stdout)
-	}
-}
-
 func TestCheckWarnsOfWhatIsGoodAndCannotBeMeant(t *testing.T) {
 	const local = "billing: count\nchannels: [{name: main, driver: openai, base_url: 'http://127.0.0.1:9', models: {m: m}}]\n"
 	messages := func(driver, price string) string {
@@ -180,7 +170,11 @@ func TestCheckWarnsOfWhatIsGoodAndCannotBeMeant(t *testing.T) {
 	}
 }
 
-func TestCheckListsEveryProblemAndServeTheFirst(t *testing.T) {
+func TestCheckSumsAGoodFileUpAndListsTheProblemsOfAnother(t *testing.T) {
+	good := file(t, simConfig("m")+"webhooks: {allow_private: false}\nvideo: {poll: 5s}\n")
+	if r := tollhouse(t, acme, "check", "--config", good); r.code != exitOK || r.stdout != good+" is good: 1 channel, 1 price, 1 account, billing prepaid in USD, 1 model with a price.\n" || r.stderr != "" {
+		t.Errorf("check of a good file: %d %q %q", r.code, r.stdout, r.stderr)
+	}
 	name := file(t, simConfig("m")+"currency: usd\nlimits: {rpm: -1}\n")
 	r := tollhouse(t, acme, "check", "--config", name)
 	want := name + ":8:11: currency: it must be three capital letters such as USD\n" +
