@@ -323,7 +323,7 @@ func parseAmount(field, text string) (billing.Money, error) {
 	}
 	m, err := billing.ParseMoney(text)
 	if err != nil {
-		return 0, fault.Invalid(field, fmt.Sprintf("The field %q must be a decimal string such as \"25.00\".", field))
+		return 0, fault.Invalid(field, fmt.Sprintf("The field %q must be a decimal string such as \"25.00\", with at most 9 digits after the point.", field))
 	}
 	return m, nil
 }

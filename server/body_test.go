@@ -33,7 +33,7 @@ func TestABodyThatStopsComingIsA408(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != 408 || !strings.Contains(string(body), "The request body came too slowly.") {
+	if err != nil || resp.StatusCode != 408 || !strings.Contains(string(body), "The request body was sent too slowly.") {
 		t.Errorf("status %d, body %s, %v", resp.StatusCode, body, err)
 	}
 }

@@ -93,7 +93,7 @@ func TestAnUploadThatStopsIsToldSoAndCostsNothing(t *testing.T) {
 		"broken": {func(form string) io.Reader {
 			return io.MultiReader(strings.NewReader(form[:len(form)/2]), failingBody{func() {}})
 		}, false, 400, "could not be read"},
-		"the client left": {func(form string) io.Reader { return strings.NewReader(form[:len(form)/2]) }, true, 499, "hung up"},
+		"the client left": {func(form string) io.Reader { return strings.NewReader(form[:len(form)/2]) }, true, 499, "disconnected"},
 	} {
 		s := newImagesFixture(t, fixtureOptions{upstream: unasked{t}})
 		form, contentType := editBody(t, cube(t)...)

@@ -64,7 +64,7 @@ func (s *streamWriter) next() (err error) {
 		if s.audio {
 			what = "audio"
 		}
-		return fault.Wrap(fault.ClientGone, "The client did not take the "+what+".", err)
+		return fault.Wrap(fault.ClientGone, "The client did not read the "+what+".", err)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func TestArgumentsAreCheckedAndFilledIn(t *testing.T) {
 		"a text that is missing":      {"chat", `{"model":"m"}`, "", `"prompt" is missing`},
 		"no arguments":                {"chat", ``, "", `"model" is missing`},
 		"a list instead of an object": {"chat", `[]`, "", "one JSON object"},
-		"a name twice":                {"chat", `{"model":"m","model":"n","prompt":"hi"}`, "", "stands twice"},
+		"a name twice":                {"chat", `{"model":"m","model":"n","prompt":"hi"}`, "", "without duplicate names"},
 		"an unknown name":             {"chat", `{"model":"m","prompt":"hi","promt":"hi"}`, "", `no argument "promt". This tool takes: model, prompt,`},
 		"null is absent":              {"chat", `{"model":"m","prompt":"hi","system":null}`, `{"messages":[{"content":"hi","role":"user"}],"model":"m"}`, ""},
 		"null is missing":             {"chat", `{"model":null,"prompt":"hi"}`, "", `"model" is missing`},

@@ -254,7 +254,7 @@ func checkSession(id, token string) error {
 	if id == "" || hmac.Equal([]byte(code), []byte(sessionMAC(name, token))) && strings.HasPrefix(id, "mcp_") {
 		return nil
 	}
-	return fault.New(fault.NotFound, "There is no such session of this key. Begin a new one with initialize.")
+	return fault.New(fault.NotFound, "This key has no such session. Begin a new one with initialize.")
 }
 
 func sessionMAC(name, token string) string {

@@ -208,7 +208,7 @@ func parseArguments(fields []field, data []byte) (arguments, error) {
 	a := arguments{values: make(map[string]jsontext.Value)}
 	if len(data) > 0 {
 		if err := json.Unmarshal(data, &a.values); err != nil {
-			return a, fault.Wrap(fault.InvalidRequest, "The arguments must be one JSON object in which no name stands twice.", err)
+			return a, fault.Wrap(fault.InvalidRequest, "The arguments must be one JSON object without duplicate names.", err)
 		}
 	}
 	known := make(map[string]bool, len(fields))

@@ -225,7 +225,7 @@ type usageRow struct {
 func (c *call) balance() (*sdk.CallToolResult, error) {
 	reports, ok := c.g.Meter().(billing.Reports)
 	if !ok {
-		return nil, fault.New(fault.NotFound, "No books are kept here, so there is no balance.")
+		return nil, fault.New(fault.NotFound, "This gateway keeps no ledger, so there is no balance.")
 	}
 	account := c.entry.Principal().Account
 	days := int64(defaultDays)

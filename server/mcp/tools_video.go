@@ -81,7 +81,7 @@ type videoResult struct {
 func (c *call) answerVideo(r *gateway.Response) (*sdk.CallToolResult, error) {
 	var record video.Response
 	if err := json.Unmarshal(r.Body, &record, jsontext.AllowDuplicateNames(true)); err != nil {
-		return nil, fault.Wrap(fault.BadGateway, "The answer is not of the form of a video record.", err)
+		return nil, fault.Wrap(fault.BadGateway, "The answer is not a video record.", err)
 	}
 	p := c.receipt(r)
 	p.Charge, p.Usage = "", nil // of a submission; the video is charged when it is there

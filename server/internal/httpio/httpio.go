@@ -86,11 +86,11 @@ func (b *Body) readError(r *http.Request, err error) error {
 	case errors.As(err, &tooLarge):
 		return b.TooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded): // which ends the request's context too
-		timeout := fault.Wrap(fault.InvalidRequest, "The "+b.Name+" came too slowly.", err)
+		timeout := fault.Wrap(fault.InvalidRequest, "The "+b.Name+" was sent too slowly.", err)
 		timeout.Status = http.StatusRequestTimeout
 		return timeout
 	case r.Context().Err() != nil:
-		return fault.Wrap(fault.ClientGone, "The client hung up before its "+b.Name+" was read.", err)
+		return fault.Wrap(fault.ClientGone, "The client disconnected before its "+b.Name+" was read.", err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fault.Wrap(fault.InvalidRequest, "The "+b.Name+" ended before its declared length.", err)
 	}
