@@ -69,37 +69,6 @@ func vendorAnswerOf(model string) string {
 	return strings.Replace(vendorAnswer, "kimi-k3", model, 1)
 }
 
-func TestAVendorsKeyInTheEnvironmentIsEnough(t *testing.T) {
-	moonshot, openai := newFakeVendor(t, 200, vendorAnswer), newFakeVendor(t, 200, vendorAnswer)
-	i := start(t, environment{
-		"MOONSHOT_API_KEY": "sk-moon", "MOONSHOT_BASE_URL": moonshot.url + "/v1",
-		"OPENAI_API_KEY": "sk-open", "OPENAI_BASE_URL": openai.url + "/v1",
-	})
-	banner := i.stdout.String()
-	for _, want := range []string{"count (usage is recorded", "no money moves: keys have no spending limit", "moonshot (openai): 1 model"} {
-		if !strings.Contains(banner, want) {
-			t.Errorf("the banner lacks %q:\n%s", want, banner)
-		}
-	}
-	curls := printedCurls(banner)
-	if status, _, body := curl(t, strings.Replace(curls[0], `"stream":true`, `"stream":false`, 1)); status != 200 || !strings.Contains(body, `"model":"delta-k3"`) {
-		t.Errorf("the printed call got %d %s", status, body)
-	}
-	if _, _, body := curl(t, curls[1]); !strings.Contains(body, `"requests":1`) {
-		t.Errorf("the printed usage is %s", body)
-	}
-	if moonshot.calls.Load() != 1 || openai.calls.Load() != 0 {
-		t.Errorf("moonshot was asked %d times, openai %d times", moonshot.calls.Load(), openai.calls.Load())
-	}
-	key := firstKey(t, banner)
-	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("gpt-5-mini", false)); status != 200 || openai.calls.Load() != 1 {
-		t.Errorf("a model of openai's got %d %s", status, body)
-	}
-	if _, body := i.ask(http.MethodGet, "/v1/balance", key, ""); !strings.Contains(body, `"billing":"count"`) {
-		t.Errorf("the balance is %s", body)
-	}
-}
-
 func TestTheBannerWarnsOfWhatIsUnsafe(t *testing.T) {
 	quiet := start(t, acme, "--config", file(t, simConfig("m")))
 	if strings.Contains(quiet.stdout.String(), "Warning") {

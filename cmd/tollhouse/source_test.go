@@ -22,17 +22,27 @@ import (
 
 const message = `{"id":"msg_1","type":"message","role":"assistant","model":"theirs","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":3,"output_tokens":1}}`
 
-func TestAnthropicsModelsGoToAnthropicAndNoOtherDoes(t *testing.T) {
-	claude := newFakeVendor(t, 200, message)
-	openai := newFakeVendor(t, 200, vendorAnswer)
+func TestTheKeysOfVendorsInTheEnvironmentAreEnoughAndEachModelGoesToItsVendor(t *testing.T) {
+	claude, moonshot, openai := newFakeVendor(t, 200, message), newFakeVendor(t, 200, vendorAnswer), newFakeVendor(t, 200, vendorAnswer)
 	i := start(t, environment{
-		"ANTHROPIC_API_KEY": "sk-ant", "ANTHROPIC_BASE_URL": claude.url, "OPENAI_API_KEY": "sk-open", "OPENAI_BASE_URL": openai.url + "/v1",
+		"ANTHROPIC_API_KEY": "sk-ant", "ANTHROPIC_BASE_URL": claude.url, "MOONSHOT_API_KEY": "sk-moon", "MOONSHOT_BASE_URL": moonshot.url + "/v1",
+		"OPENAI_API_KEY": "sk-open", "OPENAI_BASE_URL": openai.url + "/v1",
 	})
 	banner := i.stdout.String()
-	if !strings.Contains(banner, "anthropic (anthropic): every model that begins with claude-") || !strings.Contains(banner, "openai (openai): every model") {
-		t.Errorf("the banner is\n%s", banner)
+	for _, want := range []string{
+		"count (usage is recorded", "no money moves: keys have no spending limit", "moonshot (openai): 1 model", "anthropic (anthropic): every model that begins with claude-", "openai (openai): every model",
+	} {
+		if !strings.Contains(banner, want) {
+			t.Errorf("the banner lacks %q:\n%s", want, banner)
+		}
 	}
-	key := firstKey(t, banner)
+	curls, key := printedCurls(banner), firstKey(t, banner)
+	if status, _, body := curl(t, strings.Replace(curls[0], `"stream":true`, `"stream":false`, 1)); status != 200 || !strings.Contains(body, `"model":"delta-k3"`) || moonshot.calls.Load() != 1 {
+		t.Errorf("the printed call got %d %s", status, body)
+	}
+	if _, _, body := curl(t, curls[1]); !strings.Contains(body, `"requests":1`) {
+		t.Errorf("the printed usage is %s", body)
+	}
 	const body = `{"model":"claude-a","max_tokens":9,"messages":[{"role":"user","content":"Hello!"}],"x":1.0}`
 	for _, row := range []struct{ path, sent, answer, want string }{
 		{"/v1/messages/count_tokens", `{"model":"claude-a","messages":[{"role":"user","content":"Hello!"}]}`, `{"input_tokens":42}`, `{"input_tokens":42}`},
@@ -49,19 +59,17 @@ func TestAnthropicsModelsGoToAnthropicAndNoOtherDoes(t *testing.T) {
 		}
 	}
 	for range 16 { // two channels that may both be asked would share them
-		status, answer := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("claude-b", false))
-		if status != 200 || !strings.Contains(answer, `"content":"Hi"`) {
+		if status, answer := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("claude-b", false)); status != 200 || !strings.Contains(answer, `"content":"Hi"`) {
 			t.Errorf("a chat with a model of Anthropic's got %d %s", status, answer)
 		}
 	}
-	if openai.calls.Load() != 0 {
-		t.Errorf("openai was asked %d times for models of Anthropic's", openai.calls.Load())
+	for n, row := range []struct{ path, body string }{{"/v1/chat/completions", chatBody("gpt-5-mini", false)}, {"/v1/messages", strings.Replace(body, "claude-a", "gpt-5-mini", 1)}} {
+		if status, answer := i.ask(http.MethodPost, row.path, key, row.body); status != 200 || openai.calls.Load() != int64(n+1) || moonshot.calls.Load() != 1 {
+			t.Errorf("%s of a model of openai's: %d %s; openai was asked %d times, moonshot %d times", row.path, status, answer, openai.calls.Load(), moonshot.calls.Load())
+		}
 	}
-	if status, answer := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("gpt-5-mini", false)); status != 200 || openai.calls.Load() != 1 {
-		t.Errorf("a model of openai's got %d %s", status, answer)
-	}
-	if status, answer := i.ask(http.MethodPost, "/v1/messages", key, strings.Replace(body, "claude-a", "gpt-5-mini", 1)); status != 200 || openai.calls.Load() != 2 {
-		t.Errorf("a message from a model of openai's got %d %s", status, answer)
+	if _, body := i.ask(http.MethodGet, "/v1/balance", key, ""); !strings.Contains(body, `"billing":"count"`) {
+		t.Errorf("the balance is %s", body)
 	}
 }
 

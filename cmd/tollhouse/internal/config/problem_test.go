@@ -39,6 +39,7 @@ func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
 		{sound + "listen: 8080", "4:9: listen: it must be host:port"},
 		{sound + "listen: off", "4:9: listen: it must be host:port"},
 		{sound + "admin: nowhere", "4:8: admin: it must be host:port, for example 127.0.0.1:8080, or off"},
+		{sound + "listen: 127.0.0.1:8080\nadmin: 127.0.0.1:8080", "5:8: admin: it is the address of listen, too: give one of them another port"},
 		{sound + "data: ''", "4:7: data: it must not be empty"},
 		{sound + "store: redis", `4:8: store: it must be sqlite:PATH, postgres://… or "memory:"`},
 		{sound + "store: memories", "4:8: store: it must be sqlite:PATH"},

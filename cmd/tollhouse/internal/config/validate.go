@@ -44,6 +44,9 @@ func (c *Config) validate(p *problems) {
 		c.validateUnits(p)
 	}
 	c.validateAccounts(p)
+	if c.Listen != "" && c.Listen == c.Admin && !strings.HasSuffix(c.Listen, ":0") { // a port of the system's choice
+		p.add(c.Positions["admin"], "admin: it is the address of listen, too: give one of them another port")
+	}
 	if slices.Contains(c.CORS, everyOrigin) && len(c.CORS) > 1 {
 		p.add(c.Positions["cors"], `cors: "*" stands for every origin, so that it must be the only one`)
 	}
