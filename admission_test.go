@@ -3,16 +3,12 @@ package gateway_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"math"
-	"runtime/debug"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -109,130 +105,50 @@ func TestACallWaitsForAPlace(t *testing.T) {
 	})
 }
 
-// Memory is short from 1,000 bytes on until it is below 938, and is looked at
-// every 100 ms.
 func TestNewCallsAreRefusedWhileMemoryIsShortAndStreamsGoOn(t *testing.T) {
-	used, looks, now := int64(0), 0, time.Unix(1_700_000_000, 0)
+	used, now := int64(0), time.Unix(1_700_000_000, 0)
 	up := &scriptedUpstream{text: string(cannedStream(3))}
 	h := newTestGateway(t, up, "1", func(o *gateway.Options) {
 		o.Now = func() time.Time { return now }
-		o.Admission = gateway.Admission{Memory: 1000, InUse: func() int64 { looks++; return used }}
+		o.Admission = gateway.Admission{Memory: 1000, InUse: func() int64 { return used }}
 	})
 	s, err := h.ChatStream(t.Context(), hello)
 	must(t, err)
 	up.text = cannedAnswer
-	for i, c := range []struct {
-		used  int64
-		after time.Duration
-		short bool
-	}{
-		{999, 100 * time.Millisecond, false},
-		{1000, 99 * time.Millisecond, false}, // nobody has looked yet
-		{1000, time.Millisecond, true},
-		{938, 100 * time.Millisecond, true},
-		{937, 99 * time.Millisecond, true},
-		{937, time.Millisecond, false},
-		{999, 100 * time.Millisecond, false},
-	} {
-		used, now = c.used, now.Add(c.after)
-		_, err := h.Chat(t.Context(), hello)
-		if c.short {
-			refusedFor(t, err, "The gateway is short of memory and takes no new calls.")
-		} else if err != nil {
-			t.Errorf("row %d: %v", i, err)
-		}
-		if l := h.Load(); l.Short != c.short {
-			t.Errorf("row %d: %+v", i, l)
-		}
-		if i == 2 {
-			for _, err := range s.Chunks() {
-				if err != nil {
-					t.Errorf("the open stream: %v", err)
-				}
-			}
-		}
-	}
-	if looks != 6 {
-		t.Errorf("looked %d times", looks)
-	}
 	used, now = 1000, now.Add(time.Second)
 	_, err = h.Chat(t.Context(), hello)
 	refusedFor(t, err, "The gateway is short of memory and takes no new calls.")
+	if l := h.Load(); !l.Short || l.Refused != 1 {
+		t.Errorf("%+v", l)
+	}
+	for _, err := range s.Chunks() {
+		if err != nil {
+			t.Errorf("the open stream: %v", err)
+		}
+	}
 	used, now = 0, now.Add(time.Second)
-	if h.Load().Short {
-		t.Error("memory is short still, as no call came")
+	if _, err := h.Chat(t.Context(), hello); err != nil {
+		t.Errorf("when there is memory: %v", err)
 	}
 }
 
-func TestLargeBodiesShareAPartOfTheMemory(t *testing.T) {
-	const mib = 1 << 20
-	for name, row := range map[string]struct{ memory, used, fits, not int64 }{ // one account has three quarters
-		"a quarter":                     {400, 0, 75, 76},
-		"64 MiB at the least":           {200, 0, 48, 49},
-		"no more than what is left":     {400, 350, 37, 38},
-		"nothing where nothing is left": {400, 400, 0, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
-				o.Admission = gateway.Admission{Memory: row.memory * mib, InUse: func() int64 { return min(row.used, row.memory-1) * mib }}
-			})
-			x := authenticated(t, t.Context(), h.Gateway)
-			if err := x.AcquireSlot(t.Context(), 0); err != nil { // which looks at the memory
-				t.Fatal(err)
-			}
-			const noMemory = "The gateway has no memory left for a body of this size."
-			refusedFor(t, x.AcquireSlot(t.Context(), row.not*mib), noMemory)
-			refusedFor(t, x.Reserve(row.not*mib), noMemory)
-			if err := errors.Join(x.AcquireSlot(t.Context(), row.fits*mib), x.Reserve(row.fits*mib)); err != nil {
-				t.Error(err)
-			}
-			if l := h.Load(); l.Bodies != row.fits*mib || l.Refused != 2 {
-				t.Errorf("%+v", l)
-			}
-			x.End(200, nil)
-			x.End(200, nil)
-			if l := h.Load(); l.Bodies != 0 {
-				t.Errorf("in the end %+v", l)
-			}
-		})
-	}
-}
-
-func TestLargeBodiesOfOneAccountLeaveRoomForThoseOfOthers(t *testing.T) {
+// What is weighed is tested in internal/admission.
+func TestALargeBodyThatFindsNoMemoryIsRefused(t *testing.T) {
 	const mib = 1 << 20
 	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 256 * mib, InUse: func() int64 { return 0 }}
 	})
-	of := func(account, key string) *gateway.Entry {
-		return authenticated(t, auth.NewContext(t.Context(), &auth.Principal{Account: account, Key: key}), h.Gateway)
-	}
-	taken := 0
-	for i := range 64 { // of 64 MiB, by several keys
-		if of("alice", fmt.Sprint("k", i%3)).Reserve(mib) == nil {
-			taken++
-		}
-	}
-	if taken != 48 {
-		t.Errorf("one account has %d MiB of 64, want 48", taken)
-	}
-	bob := of("bob", "k")
-	if err := errors.Join(bob.AcquireSlot(t.Context(), 3*mib/2), bob.Reserve(3*mib/2)); err != nil {
-		t.Errorf("another account's body of 1.5 MiB: %v", err)
-	}
-}
-
-func TestWithoutALimitOfMemoryNobodyLooksAndNothingIsWeighed(t *testing.T) {
-	before := debug.SetMemoryLimit(math.MaxInt64)
-	t.Cleanup(func() { debug.SetMemoryLimit(before) })
-	looked := false
-	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
-		o.Admission.InUse = func() int64 { looked = true; return math.MaxInt64 }
-	})
 	x := authenticated(t, t.Context(), h.Gateway)
-	if _, err := h.Chat(t.Context(), hello); err != nil || x.Reserve(1<<60) != nil || looked {
-		t.Errorf("%v, looked %t", err, looked)
+	const noMemory = "The gateway has no memory left for a body of this size."
+	refusedFor(t, x.AcquireSlot(t.Context(), 49*mib), noMemory) // of the 48 MiB that one account may have
+	refusedFor(t, x.Reserve(49*mib), noMemory)
+	if err := errors.Join(x.AcquireSlot(t.Context(), 48*mib), x.Reserve(48*mib)); err != nil || h.Load().Bodies != 48*mib {
+		t.Errorf("%v, %+v", err, h.Load())
 	}
 	x.End(200, nil)
+	if l := h.Load(); l.Bodies != 0 {
+		t.Errorf("in the end %+v", l)
+	}
 }
 
 func TestACallerWhoLeavesWhileItWaitsIsNotServed(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -111,18 +110,6 @@ func TestAnAnswerThatIsTooLargeIsNotKeptAndNotMadeAgain(t *testing.T) {
 	}
 }
 
-func TestAnotherBodyUnderTheSameKeyIsAConflict(t *testing.T) {
-	h := newTestGateway(t, &scriptedUpstream{text: chatAnswer(reported)}, "1.00", nil)
-	h.must(t, upstream.ChatCompletion, askChat, "k")
-	_, err := h.ask(t.Context(), strings.Replace(askChat, "four", "five", 1), "k")
-	if f := fault.From(err); f == nil || f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo {
-		t.Errorf("error %v", err)
-	}
-	if _, err := h.ask(t.Context(), askChat, strings.Repeat("k", 256)); !fault.Is(err, fault.InvalidRequest) {
-		t.Errorf("a key of 256 bytes: %v", err)
-	}
-}
-
 func TestAnyNumberOfParallelDuplicatesMakeOneCallAndOneCharge(t *testing.T) {
 	up := &scriptedUpstream{text: chatAnswer(reported)}
 	h := newTestGateway(t, up, "1.00", nil)
@@ -196,36 +183,6 @@ type onlyLooks struct{}
 
 func (onlyLooks) Lookup(context.Context, idempotency.Key, idempotency.Content) (*idempotency.Answer, error) {
 	return nil, nil
-}
-
-// hangingClaims is a store of answers that does not answer.
-type hangingClaims struct{ idempotency.Claimer }
-
-func (hangingClaims) Lookup(context.Context, idempotency.Key, idempotency.Content) (*idempotency.Answer, error) {
-	return nil, nil
-}
-
-func (hangingClaims) Claim(ctx context.Context, _ idempotency.Key, _ idempotency.Content, _ string) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (hangingClaims) Free(ctx context.Context, _ idempotency.Key, _ string) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func TestAStoreOfAnswersThatHangsIsA503(t *testing.T) {
-	for _, op := range []upstream.Op{upstream.ChatCompletion, upstream.CountTokens} {
-		synctest.Test(t, func(t *testing.T) {
-			up := &scriptedUpstream{text: chatAnswer(reported)}
-			h := newTestGateway(t, up, "1.00", func(o *gateway.Options) { o.Idempotency = hangingClaims{} })
-			_, err := h.do(t.Context(), op, askChat, "k")
-			if f := fault.From(err); f == nil || f.HTTPStatus() != 503 || up.count() != 0 {
-				t.Errorf("%s: %v after %d calls", op, err, up.count())
-			}
-		})
-	}
 }
 
 // A count has no hold, which would claim its key.

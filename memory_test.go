@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -145,29 +144,6 @@ func TestLargeAnswersThatFindNoRoomAreReadWhenThereIsSome(t *testing.T) {
 	})
 }
 
-// Else two that each have a part, and need more, would wait for each other.
-func TestTheOldestOfTheLargeAnswersAlwaysGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const many = 3
-		var all []*slowAnswer
-		for range many {
-			all = append(all, newSlowAnswer(60<<20))
-		}
-		h := newAnswerGateway(t, all...)
-		done := make(chan error)
-		for _, p := range all {
-			h.begin(t.Context(), done)
-			if n := p.read.Load(); n == 0 {
-				t.Error("an answer was not begun")
-			}
-		}
-		for _, p := range all {
-			close(p.end)
-		}
-		h.ended(t, done, many)
-	})
-}
-
 func TestWhoLeavesWhileAnAnswerFindsNoRoomPaysForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second, third := newSlowAnswer(40<<20), newSlowAnswer(40<<20), newSlowAnswer(40<<20)
@@ -199,28 +175,6 @@ func TestTheCopyByWhichAnAnswerIsCheckedWaitsForRoomToo(t *testing.T) {
 		}
 		close(first.end)
 		h.ended(t, done, 2)
-	})
-}
-
-// Its client may be as slow as it likes.
-func TestAnAnswerThatWasReadIsInNobodysWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		first, second := newSlowAnswer(40<<20), newSlowAnswer(60<<20)
-		close(first.end)
-		close(second.end)
-		h := newAnswerGateway(t, first, second)
-		r := h.must(t, upstream.ChatCompletion, askChat)
-		if l := h.Load(); l.Answers != int64(len(r.Body)) {
-			t.Errorf("of an answer of %d bytes: %+v", len(r.Body), l)
-		}
-		began := time.Now()
-		if err := h.get(t.Context()); err != nil || time.Since(began) != 0 {
-			t.Errorf("%v after %s", err, time.Since(began))
-		}
-		r.Close()
-		if l := h.Load(); l.Answers != 0 {
-			t.Errorf("in the end %+v", l)
-		}
 	})
 }
 

@@ -131,7 +131,7 @@ func TestEveryUnitOfEveryModelMovesTheBalanceByTheExactAmount(t *testing.T) {
 	for _, id := range gateway.BuiltinIDs() {
 		m, err := h.Model(t.Context(), id)
 		must(t, err)
-		if m.Kind == gateway.KindVideo { // videos are paid when they end, see TestEveryVideoModelIsChargedExactly
+		if m.Kind == gateway.KindVideo { // videos are paid when they end, see internal/operation/video
 			continue
 		}
 		rows := tariffRows(t, m)

@@ -11,7 +11,6 @@ import (
 )
 
 func TestTheUsualMemoryIsTheRuntimesLimitLessASixteenth(t *testing.T) {
-	const mib = 1 << 20
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	for limit, usual := range map[int64]int64{160 * mib: 150 * mib, 16384 * mib: 15360 * mib, math.MaxInt64: 0} {
@@ -25,7 +24,6 @@ func TestTheUsualMemoryIsTheRuntimesLimitLessASixteenth(t *testing.T) {
 // A gateway that refuses every call makes no garbage: it must find out by itself
 // that the memory is free again.
 func TestMemoryThatWasGivenBackIsFoundWithoutACall(t *testing.T) {
-	const mib = 1 << 20
 	slab := make([]byte, 64*mib)
 	runtime.GC()
 	var g memoryMonitor
@@ -76,7 +74,6 @@ func TestOnlyOneLooksAtTheMemoryAtATime(t *testing.T) {
 
 // What waits for new objects counts too where the runtime holds more than it may.
 func TestACollectorThatDoesNotKeepUpMakesMemoryShort(t *testing.T) {
-	const mib = 1 << 20
 	runtime.GC() // so that only what is alive counts as that
 	c := newGCStats()
 	within := c.inUse()

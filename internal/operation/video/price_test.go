@@ -1,6 +1,7 @@
 package video
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -168,6 +169,43 @@ func TestATaskThatSucceededCostsWhatWasAskedFor(t *testing.T) {
 			}
 			if got := BilledUsage(&c.task, p); got != want {
 				t.Errorf("%s, %s: %+v, want %+v", c.name, state, got, want)
+			}
+		}
+	}
+}
+
+// TestEveryModelIsChargedExactly has a video of each model: of the beta family by the second
+// that was asked for, of gamma also by tokens.
+func TestEveryModelIsChargedExactly(t *testing.T) {
+	const betaDone = `{"output":{"task_id":"up-1","task_status":"SUCCEEDED","video_url":"https://v.example/1.mp4"},"usage":{"duration":99.0,"SR":1080}}`
+	const gammaDone = `{"id":"cgt-1","status":"succeeded","content":{"video_url":"https://v.example/1.mp4"},"usage":{"completion_tokens":49005,"total_tokens":49005},"resolution":"480p","duration":5}`
+	for _, row := range Models() {
+		taken, done := `{"id":"cgt-1"}`, gammaDone
+		charges := map[billing.Rate]billing.Money{{Unit: billing.Second, Variant: "720p", Amount: "0.100000001"}: 500_000_005}
+		if row.Family == video.FamilyBeta {
+			taken, done = `{"output":{"task_id":"up-1","task_status":"PENDING"}}`, betaDone
+		} else {
+			charges[billing.Rate{Unit: billing.Output, Amount: "7.03"}] = 344_505_150
+		}
+		for _, id := range row.IDs {
+			for rate, want := range charges {
+				p, r := newPrice(t, rate), parse(t, string(least(id).with(fields{"duration": 5, "resolution": "720p"}).json(t)))
+				if err := r.Check(&operation.Facts{}, p, nil); err != nil {
+					t.Fatal(id, err)
+				}
+				bound, err := r.Bound(p)
+				held, costs := p.Cost(bound.Usage)
+				report, read := ReadSubmission([]byte(taken))
+				if err := errors.Join(err, costs, read); err != nil || held < want {
+					t.Fatalf("%s by %s: held %s for %s, %v", id, rate.Unit, held, want, err)
+				}
+				task := r.Task(bound, noon)
+				task = Apply(&task, Event{Kind: Accepted, Report: report}, noon).Task
+				end, err := advance(&task, []byte(done), noon)
+				charge, costs := p.Cost(BilledUsage(&end.Task, p))
+				if err := errors.Join(err, costs); err != nil || charge != want || end.Task.State != video.Succeeded {
+					t.Errorf("%s by %s: charged %s, want %s: %+v, %v", id, rate.Unit, charge, want, end.Task, err)
+				}
 			}
 		}
 	}
