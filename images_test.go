@@ -250,21 +250,3 @@ func TestOnlyAFormOfAnEditIsTaken(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// A vendor's filter answers with an empty list, or with entries that have no picture.
-func TestPicturesThatAreNotThereAreFree(t *testing.T) {
-	const some, none = `{"created":1,"data":[{"b64_json":"aGk="},{"b64_json":null}],"usage":{"input_tokens":0,"output_tokens":1000000}}`, `{"created":1,"data":[{"b64_json":null,"url":""}],"usage":{"input_tokens":9,"output_tokens":0}}`
-	for _, unit := range []string{"image", "image_output"} {
-		for text, want := range map[string]billing.Money{some: billing.One, none: 0, `{"created":1,"data":[]}`: 0, `{"created":1}`: 0} { // at 1 dollar each, or a million
-			h := newPricedGateway(t, &scriptedUpstream{text: text}, "10", "m", rates(t, unit, "1"))
-			_, err := h.do(t.Context(), upstream.GenerateImage, `{"model":"m","prompt":"a cube","n":2}`)
-			if spent := h.spent(t); spent != want || fault.Is(err, fault.BadGateway) != (want == 0) {
-				t.Errorf("a generation sold by %s, %s: spent %s, %v", unit, text, spent, err)
-			}
-			_, err = h.change(t.Context(), "", editForm(t, "m", "n", "2"))
-			if spent := h.spent(t); spent != 2*want || fault.Is(err, fault.BadGateway) != (want == 0) {
-				t.Errorf("an edit sold by %s, %s: spent %s, %v", unit, text, spent, err)
-			}
-		}
-	}
-}

@@ -113,31 +113,6 @@ func TestRefusalsOfAResponse(t *testing.T) {
 // inPrepaid is billing in which what has no price is not sold.
 func inPrepaid(o *gateway.Options) { o.RequirePrice = true }
 
-func TestToolsWithoutAPriceAreLeftOutAndReportedInPrepaidOnly(t *testing.T) {
-	body := strings.TrimSuffix(askResponse, "}") + `,"store":false,"service_tier":"priority","tools":[{"type":"function","name":"f"},{"type":"web_search","external_web_access":false}],"reasoning":{"mode":"pro"},"multi_agent":{"enabled":true}}`
-	without := strings.TrimSuffix(askResponse, "}") + `,"store":false,"tools":[{"type":"function","name":"f"}],"reasoning":{}}`
-	for name, c := range map[string]struct {
-		edit       func(*gateway.Options)
-		pass       []string // of the channel
-		sent, told string
-	}{
-		"in prepaid":      {inPrepaid, nil, without, "tools.web_search, service_tier, multi_agent, reasoning.mode"},
-		"passed":          {inPrepaid, []string{"tools", "service_tier", "multi_agent", "reasoning.mode"}, body, ""},
-		"counted billing": {func(*gateway.Options) {}, nil, body, ""},
-	} {
-		up := &scriptedUpstream{text: responseAnswer}
-		h := newTestGateway(t, newRouter(t, router.Channel{Name: "c", Upstream: answering{upstream.Responses, up}, Models: map[string]string{"m": "m"}, Pass: c.pass}), "1.00", c.edit)
-		r := h.must(t, upstream.Responses, body)
-		if got := up.sent(t); got != c.sent || r.Header.Get("X-Gateway-Dropped") != c.told {
-			t.Errorf("%s: sent %s, told %q", name, got, r.Header.Get("X-Gateway-Dropped"))
-		}
-		demanded := strings.Replace(body, `"service_tier"`, `"tool_choice":{"type":"web_search"},"service_tier"`, 1)
-		if _, err := h.do(t.Context(), upstream.Responses, demanded); (err == nil) != (c.told == "") || err != nil && fault.From(err).Param != "tool_choice" {
-			t.Errorf("%s, demanded: %v", name, err)
-		}
-	}
-}
-
 func TestWordsOfTheBetaHeaderThatMayCostAreLeftOutInPrepaidOnly(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit func(*gateway.Options)
