@@ -18,9 +18,9 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Stream is a streamed completion. Range over [Stream.Chunks] once, or call
-// Close; either ends the call and settles it. It is not safe for concurrent
-// use.
+// Stream is a streamed completion. Range over [Stream.Chunks] or [Stream.Text] once, or call
+// [Stream.Message] or Close; each ends the call and settles it. A stream whose context ends,
+// ends with that error. It is not safe for concurrent use.
 type Stream struct {
 	// RequestID is the gateway's id of the call.
 	RequestID string
@@ -28,6 +28,10 @@ type Stream struct {
 	Dropped []string
 
 	source Source
+	read   accumulated
+	begun  bool  // a loop over it has begun
+	whole  bool  // all of it was read
+	failed error // how it ended otherwise
 }
 
 // Source is what a Stream reads: Read gives server-sent events in the public
@@ -47,7 +51,55 @@ func NewStream(requestID string, source Source) *Stream {
 // comes last, as a *fault.Error. Breaking out of the loop settles the call as
 // a client that went away: what was received is charged.
 func (s *Stream) Chunks() iter.Seq2[*Chunk, error] {
-	return sse.Decode(s.source, decodeChunk)
+	return func(yield func(*Chunk, error) bool) {
+		s.begun = true
+		for c, err := range sse.Decode(s.source, decodeChunk) {
+			if err != nil {
+				s.failed = err
+			} else {
+				s.read.add(c)
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+		s.whole = s.failed == nil
+	}
+}
+
+// Text yields the text of the first candidate as it comes. It is [Stream.Chunks] for who needs
+// no more, and ends as it does.
+func (s *Stream) Text() iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for c, err := range s.Chunks() {
+			if err != nil {
+				yield("", err)
+				return
+			}
+			for i := range c.Choices {
+				if text := c.Choices[i].Delta.Content.String(); c.Choices[i].Index == 0 && text != "" && !yield(text, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Message is the first candidate's message, joined of its chunks, in the form of a whole
+// answer's: it goes back to the model as it is. Before a loop over the stream, Message reads all
+// of it. After one, it is an error if the stream ended badly, or if the loop was left early.
+func (s *Stream) Message() (*Message, error) {
+	if !s.begun {
+		for range s.Chunks() { // which notes an error
+		}
+	}
+	switch {
+	case s.failed != nil:
+		return nil, s.failed
+	case !s.whole:
+		return nil, fault.New(fault.ClientGone, "The loop over the stream was left before its end, so its message is not whole.")
+	}
+	return s.read.message(), nil
 }
 
 // decodeChunk reads a chunk, or the error event that ends a stream; nil of the
