@@ -52,6 +52,7 @@ var forbidden = []forbidding{
 	{"store/memory", []string{module, "database/sql", module + "/server", module + "/upstream"}, "what one process keeps, without a database", false},
 	{"upstream/openai", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
 	{"upstream/sim", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
+	{"upstream/cassette", []string{module + "/auth", module + "/server", module + "/chat", module + "/billing"}, "what is recorded is bytes of any operation", false},
 	{"upstream/anthropic", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
 	{"upstream/ark", []string{module + "/auth", module + "/server", module + "/video"}, "a driver knows one vendor's wire", false},
 	{"upstream/reranker", []string{module + "/auth", module + "/rerank", module + "/server"}, "a driver knows one vendor's wire", false},
