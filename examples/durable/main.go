@@ -9,7 +9,6 @@ import (
 	"log"
 	"os"
 	"path/filepath"
-	"sync"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
@@ -34,45 +33,45 @@ func main() {
 
 // serve is the program from its start to its end.
 func serve(run, file string) error {
-	ctx := context.Background()
+	ctx, end := context.WithCancel(context.Background()) // a server ends by a signal: signal.NotifyContext
+	defer end()
 	db, err := sqlite.Open(ctx, file, sqlite.Options{}) // ends what a crash left open
 	if err != nil {
 		return err
 	}
-	defer func() { _ = db.Close() }()
 	ledger := db.Ledger() // money, answers and video tasks
-	if run == "first" {
-		if err := ledger.CreateAccount(ctx, "alice", 5*billing.One); err != nil {
-			return err
-		}
-	}
 	up, err := vendor.New()
 	price, err2 := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "1000.00"}) // per million tokens
-	if err := errors.Join(err, err2); err != nil {
-		return err
-	}
-	g, err := gateway.New(gateway.Options{
+	g, err3 := gateway.New(gateway.Options{
 		Upstream: up, Prices: billing.NewPriceList(map[string]*billing.Price{vendor.Model(): price}),
-		Meter: ledger, Idempotency: ledger, Tasks: ledger, // one transaction settles a call, keeps its answer and changes its video
+		Meter: ledger, // and keeps answers and video tasks: one transaction settles a call with both
 	})
-	if err != nil {
-		return err
+	if err := errors.Join(err, err2, err3); err != nil {
+		return errors.Join(err, db.Close())
 	}
-	background, stop := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { _ = db.Run(background) })            // ends holds of dead processes, until it is stopped
-	running.Go(func() { _ = g.Run(background) })             // retries captures, polls video tasks, sends webhooks
-	defer func() { _ = g.Close(); stop(); running.Wait() }() // calls end and settle, then the background work, last the database
-
-	ctx = gateway.WithIdempotencyKey(auth.NewContext(ctx, &auth.Principal{Account: "alice"}), "order-17")
-	answer, err := g.Chat(ctx, &chat.Request{Model: vendor.Model(), Messages: []chat.Message{{Role: "user", Content: chat.Text("Hello.")}}})
-	if err != nil {
+	return gateway.Serve(ctx, g, db, program(func(ctx context.Context) error {
+		defer end()
+		if run == "first" {
+			if err := ledger.CreateAccount(ctx, "alice", 5*billing.One); err != nil {
+				return err
+			}
+		}
+		ctx = gateway.WithIdempotencyKey(auth.NewContext(ctx, &auth.Principal{Account: "alice"}), "order-17")
+		answer, err := g.Chat(ctx, &chat.Request{Model: vendor.Model(), Messages: []chat.Message{{Role: "user", Content: chat.Text("Hello.")}}})
+		if err != nil {
+			return err
+		}
+		balance, err := ledger.Balance(ctx, "alice")
+		fmt.Printf("%s run: charged %s, %s left\n", run, answer.Charge, balance.Posted)
 		return err
-	}
-	balance, err := ledger.Balance(ctx, "alice")
-	fmt.Printf("%s run: charged %s, %s left\n", run, answer.Charge, balance.Posted)
-	return err
+	}))
 }
+
+// program is a service of our own, beside the gateway and the database.
+type program func(ctx context.Context) error
+
+// Run implements gateway.Service.
+func (p program) Run(ctx context.Context) error { return p(ctx) }
 
 // Output:
 // first run: charged 0.018, 4.982 left
