@@ -125,9 +125,8 @@ func (c *Cached) keep(hash [32]byte, a *answer) {
 	}
 }
 
-// recent is the answers of the last seconds in two generations: when the young
-// one is full or old enough, it takes the place of the old one. So nothing is
-// searched for to be dropped.
+// recent is the answers of the last seconds, in two generations. When the young one is full or
+// old enough, it replaces the old one. So nothing is searched for to be dropped.
 type recent struct {
 	young, old map[[32]byte]*answer
 	since      time.Time // the first answer of young was asked for

@@ -224,9 +224,9 @@ func TestAStoreThatDoesNotAnswerIsAwayAfterTwoSeconds(t *testing.T) {
 	})
 }
 
-// An answer counts from when it was asked for, since the store may have read
-// the key just then: one that took long is not trusted for two more seconds,
-// and nobody joins one that takes longer.
+// An answer counts from when it was asked for, since the store may have read the key just
+// then. One that took long is not trusted for two more seconds, and nobody joins one that
+// takes longer.
 func TestTheTwoSecondsBeginWhenTheStoreIsAsked(t *testing.T) {
 	clock := newClock(noon)
 	k := named("a")

@@ -34,9 +34,8 @@ type Stream struct {
 	failed error // how it ended otherwise
 }
 
-// Source is what a Stream reads: Read gives server-sent events in the public
-// wire and io.EOF after a complete stream; Close ends the call; Receipt is
-// valid once it ended.
+// Source is what a Stream reads. Read gives server-sent events in the public wire, and io.EOF
+// after a complete stream. Close ends the call. Receipt is valid once the call ended.
 type Source interface {
 	io.ReadCloser
 	Receipt() (billing.Receipt, bool)

@@ -21,12 +21,12 @@ import (
 // Upstream makes an upstream of a client: chat completions, whole and streamed, embeddings,
 // images and speech. Give it to gateway.Options, or to a channel of a router beside others.
 //
-// What becomes of an error is as with any vendor: a 400 is the caller's, while a 401, a 429, a
-// 5xx and a broken connection lead to another channel. A request that the client itself
-// refuses, and a message part that it cannot carry (audio, files), are not sent: another
-// channel is asked, without one the caller gets a 400. Other members that go-openai has no
-// field for are left out and listed in the Reply's Dropped. Of an answer, whole or of pieces,
-// a stream keeps all members and a whole answer those that go-openai has a field for.
+// Errors count as with any vendor. A 400 is the caller's; a 401, a 429, a 5xx and a broken
+// connection lead to another channel. Some requests are not sent: the client itself refuses
+// them, or they have a message part that it cannot carry (audio, files). Another channel is
+// then asked; without one the caller gets a 400. Other members that go-openai has no field for
+// are left out and listed in the Reply's Dropped. A stream keeps all members of the answer. A
+// whole answer keeps those that go-openai has a field for.
 //
 // A stream's usage is always asked for. go-openai does not say whether a stream ended with
 // "[DONE]", so a stream is complete if each candidate has a finish_reason.

@@ -22,8 +22,8 @@ const (
 // Store remembers answers by Idempotency-Key (docs/reference/http-api.md, Headers). It is safe
 // for concurrent use.
 //
-// If the Store is also the billing.Meter, a [Claim] takes a key with the hold of its request,
-// and a [Record] ends the claim with that hold. Any other Store must be a [Claimer].
+// If the Store is also the billing.Meter, a [Claim] takes a key with the hold of its request.
+// A [Record] then ends the claim with that hold. Any other Store must be a [Claimer].
 type Store interface {
 	// Lookup returns the answer of the first request with a key, or nil if the key is free. It
 	// fails with fault.IdempotencyConflict if the first request still runs, had other content,

@@ -56,7 +56,7 @@ func (d Delta) MarshalJSON() ([]byte, error) {
 	return data, err
 }
 
-// typedObject is an object of which only the type matters.
+// typedObject is an object; only its type matters.
 type typedObject struct {
 	Type  string         `json:"type"`
 	Extra jsontext.Value `json:",embed"`

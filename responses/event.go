@@ -58,7 +58,7 @@ type wireEvent struct {
 	Extra          jsontext.Value `json:",embed"`
 }
 
-// typedObject is an object of which only the type matters.
+// typedObject is an object; only its type matters.
 type typedObject struct {
 	Type  string         `json:"type"`
 	Extra jsontext.Value `json:",embed"`

@@ -77,9 +77,9 @@ func (s *Stream) Receipt() (billing.Receipt, bool) { return s.source.Receipt() }
 // Close ends the call and settles it. It is safe to call more than once.
 func (s *Stream) Close() error { return s.source.Close() }
 
-// accumulator builds the response that a stream's events make up: as the last event has
-// it, or of a stream that breaks off as it began, with the items that are whole. The zero
-// accumulator is ready. It is not safe for concurrent use.
+// accumulator builds the response that a stream's events make up, as the last event has it. A
+// stream that breaks off gives the response as it began, with the items that are whole. The
+// zero accumulator is ready. It is not safe for concurrent use.
 type accumulator struct {
 	response *Response
 	items    []Item // in the order in which they were whole
@@ -108,10 +108,9 @@ func (a *accumulator) add(e *Event) {
 // an internal error without details. The request is read-only.
 type Handler func(ctx context.Context, r *Request) (*Response, error)
 
-// StreamHandler answers a request for a streamed response in Go: it yields all
-// events from response.created to response.completed or response.incomplete, and an
-// error last if it fails. The gateway numbers them. The loop that it runs in ends when the
-// caller disconnects.
+// StreamHandler answers a request for a streamed response in Go. It yields all events from
+// response.created to response.completed or response.incomplete, and an error last if it
+// fails. The gateway numbers them. The loop that it runs in ends when the caller disconnects.
 type StreamHandler func(ctx context.Context, r *Request) iter.Seq2[*Event, error]
 
 // Serve makes an upstream of a Go function. A call for a stream gets the
@@ -203,7 +202,7 @@ func (c *cutter) cut(item *Item, index int64) {
 	c.add("output_item.done", Event{Item: item})
 }
 
-// cutParts cuts the parts of a message, and those of a thought and of its summary.
+// cutParts cuts the parts of a message, and those of reasoning and of its summary.
 func (c *cutter) cutParts(item *Item) {
 	summary, _ := Content(item.Summary).Parts() // what are no parts is in the whole item
 	for i := range summary {

@@ -251,8 +251,8 @@ func writeAdmin(w http.ResponseWriter, status int, answer any) {
 // "target" where the path names none. None of them may be a secret.
 func (q *adminRequest) addAudit(fields ...any) { q.auditFields = append(q.auditFields, fields...) }
 
-// audit logs what came of a request that changes something or shows a secret:
-// what was asked for, by whom, of what, and "done" or the error's code.
+// audit logs the outcome of a request that changes something or shows a secret. It logs what
+// was asked for, by whom, of what, and "done" or the error's code.
 func (q *adminRequest) audit(err error) {
 	if q.route == nil || q.route.action == "" {
 		return
@@ -271,8 +271,8 @@ func (q *adminRequest) audit(err error) {
 	q.o.Logger.Info("audit", append(line, q.auditFields...)...)
 }
 
-// redact is a name that a caller sent, as the log may have it: not a key that
-// somebody put in the place of a name.
+// redact is a name that a caller sent, as the log can have it: without a key that somebody put
+// in its place.
 func redact(name string) string {
 	for _, prefix := range []string{"sk-", "whsec_", "admin-"} {
 		if strings.HasPrefix(name, prefix) {

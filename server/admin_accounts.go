@@ -191,8 +191,8 @@ func (q *adminRequest) usage() (any, error) {
 	return report, err
 }
 
-// rowName is what a client sends back as ?after= for the rows after one: the account, which has no
-// slash, and of a key a slash and its id.
+// rowName is what a client sends back as ?after= for the rows after one. It is the account,
+// which has no slash; for a key, a slash and its id follow.
 func rowName(by billing.GroupBy, r *billing.UsageRow) string {
 	if by == billing.ByKey {
 		return r.Account + "/" + r.Group
@@ -276,7 +276,7 @@ func (q *adminRequest) reload() (any, error) {
 	return map[string]string{"status": "reloaded"}, nil
 }
 
-// describeKey shows a key, of which not even the hash is shown.
+// describeKey shows a key without its secret and its hash.
 func describeKey(k *auth.Key) adminapi.Key {
 	v := adminapi.Key{ID: k.ID, Account: k.Account, Name: k.Name, Models: k.Models, Limits: k.Limits, Disabled: k.Disabled}
 	if v.Models == nil {

@@ -82,7 +82,7 @@ func TestTheAuditLogTellsWhatCameOfIt(t *testing.T) {
 		{"POST", "/keys", `{"account":"acme","name":"ci"}`, `action=key.create outcome=done .* account=acme target=key_`},
 		{"DELETE", "/keys/key_none", "", `action=key.delete outcome=not_found .* target=key_none`},
 		{"POST", "/reload", "", `action=reload outcome=invalid_request_error`},
-		// A key in the place of a name is the likeliest of mistakes.
+		// A key in place of a name is the likeliest of mistakes.
 		{"DELETE", "/keys/sk-hidden", "", `action=key.delete outcome=not_found .* target=\[secret\]`},
 		{"POST", "/accounts", `{"name":"sk-hidden"}`, `action=account.create outcome=.* target=\[secret\]`},
 		{"POST", "/keys", `{"account":"sk-hidden"}`, `action=key.create outcome=.* account=\[secret\]`},

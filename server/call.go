@@ -214,9 +214,9 @@ func (x *httpExchange) listModels() error {
 	return x.writeJSON(list)
 }
 
-// pageOf is the page of a list that a query asks for, the whole list without one: at most
-// limit models after after_id, or the last ones before before_id. more reports whether the
-// list goes on in that direction.
+// pageOf is the page of a list that a query asks for, or the whole list. It has at most limit
+// models after after_id, or the last ones before before_id. more reports whether the list goes
+// on in that direction.
 func pageOf(models []gateway.Model, q url.Values) (page []gateway.Model, more bool, err error) {
 	at := func(name string, otherwise int) int {
 		if !q.Has(name) {

@@ -10,12 +10,11 @@ import (
 	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
 
-// Web pages of other origins may call the API where the operator allows them (CORS).
-// What a page gets is what any client with its key gets: keys come in headers, never
-// in cookies, so that a page can spend only a key that it has. It is written here and
-// not left to a library, since only the table of routes knows which preflights have an
-// answer, and which pages may call into a private network depends on whether they are
-// named.
+// Web pages of other origins may call the API where the operator allows them (CORS). A page
+// gets what any client with its key gets. Keys come in headers, never in cookies, so a page
+// can spend only a key that it has. No library does this, since only the table of routes knows
+// which preflights have an answer. Also, only pages that are named may call into a private
+// network.
 
 // everyOrigin stands for all origins in Options.CORS.
 const everyOrigin = "*"
@@ -66,9 +65,9 @@ const exposedHeaders = "X-Request-Id, Request-Id, Retry-After, Retry-After-Ms, X
 	"X-Ratelimit-Limit-Tokens, X-Ratelimit-Remaining-Tokens, X-Ratelimit-Reset-Tokens"
 
 // pageHeaders are the headers of requests that pages may set, besides those of
-// pageHeaderPrefixes and sessionHeaders: what the API reads, and what SDKs and agents
-// send along. A page has no use for any other, of which a proxy before the server may
-// believe that only it sets them.
+// pageHeaderPrefixes and sessionHeaders. The API reads them, or SDKs and agents send them
+// along. A page has no use for any other, of which a proxy before the server may believe that
+// only it sets them.
 var pageHeaders = [...]string{
 	"accept", "authorization", "cache-control", "content-type", "http-referer", "idempotency-key", "if-none-match", "originator",
 	"traceparent", "tracestate", "baggage", "user-agent", "x-api-key", "x-app", "x-client-request-id", "x-request-id", "x-requested-with", "x-title",

@@ -114,8 +114,8 @@ func messagesShape(id string, f *fault.Error) any {
 	return json.RawMessage(messagesop.ErrorBody(id, f))
 }
 
-// complete is an upstream's own error body with the members of the gateway's that it
-// lacks, and our request id; nil if it is none that fits.
+// complete is an upstream's own error body with the members of the gateway's that it lacks,
+// and our request id. It is nil if the body does not fit.
 func complete(upstreams, gateways []byte, id string, flat bool) []byte {
 	outer, err := rawjson.Index(upstreams, nil, nil)
 	ours, ourErr := rawjson.Index(gateways, nil, nil)

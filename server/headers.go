@@ -173,10 +173,10 @@ func clientID(r *http.Request) string {
 	return id
 }
 
-// sessionHeaders are those by which clients name a conversation, in canonical form and in
-// the order in which they count: Claude Code's, Codex's of now and of before, and those
-// that agents and other gateways use. X-Client-Request-Id is none: in many clients it
-// is new for each request.
+// sessionHeaders are those by which clients name a conversation, in canonical form and in the
+// order in which they count. They are Claude Code's, Codex's of now and of before, and those
+// of agents and other gateways. X-Client-Request-Id is not one of them: in many clients it is
+// new for each request.
 var sessionHeaders = [...]string{
 	"X-Claude-Code-Session-Id", "Session-Id", "Session_id", "Thread-Id",
 	"X-Session-Id", "X-Session-Affinity", "Agent-Session-Id", "Helicone-Session-Id", "X-Litellm-Session-Id",

@@ -48,9 +48,10 @@ func newJSONFixture(t testing.TB) (*fixture, *callCounter) {
 	return newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) { o.Upstream, o.Video.DuplicateWindow = w, -1 }}), w
 }
 
-// brokenBodies are bodies that no two readers need to read alike, made of a good one, by
-// what is wrong: one for each decision of the strict reader that each endpoint must use.
-// Package rawjson has the whole table of what JSON is, and each operation that of its numbers.
+// brokenBodies are bodies that two readers can read differently. Each is made of a good one
+// and has one fault. There is one for each decision of the strict reader that each endpoint
+// must use. Package rawjson has the whole table of what JSON is, and each operation that of
+// its numbers.
 func brokenBodies(body, number string) map[string]string {
 	all := map[string]string{"nothing": "", "null": "null", "a list": "[" + body + "]", "a second object": body + " {}", "cut": body[:len(body)-1]}
 	begin := func(members string) { all[members[:min(len(members), 30)]] = "{" + members + "," + body[1:] }

@@ -13,9 +13,9 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// route is a row of the table of routes. Each needs a key and counts as a request
-// of it; one with an op takes two slots too, its key's and the gateway's, and counts
-// its tokens. What such a request may cost is held before an upstream is asked.
+// route is a row of the table of routes. Each needs a key and counts as a request of it. A
+// route with an op also takes two slots, its key's and the gateway's, and counts its tokens.
+// What such a request may cost is held before an upstream is asked.
 type route struct {
 	method string
 	path   string                      // a pattern of http.ServeMux; its {id...} is not empty
@@ -104,9 +104,9 @@ func (h *Handler) newMux() *http.ServeMux {
 	return mux
 }
 
-// routesByPath groups a table by its patterns for an http.ServeMux. Patterns have
-// no methods, and there is a row without routes for every path that ServeMux would
-// answer or redirect by itself: its errors are plain text.
+// routesByPath groups a table by its patterns for an http.ServeMux. Patterns have no methods.
+// Every path that ServeMux would answer or redirect itself has a row without routes, because
+// ServeMux's errors are plain text.
 func routesByPath[R any](table []R, pattern func(*R) string) map[string][]*R {
 	paths := map[string][]*R{"/": nil}
 	for i := range table {

@@ -94,7 +94,7 @@ type vendorOfResponses struct {
 	mu      sync.Mutex
 	made    map[string]string // id of a response to the key that made it
 	asked   []string
-	answers map[string]http.HandlerFunc // in the place of its own, by the last word of the path
+	answers map[string]http.HandlerFunc // instead of its own, by the last word of the path
 }
 
 func (v *vendorOfResponses) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -209,9 +209,9 @@ func TestALateFailureAfterAHeartbeatIsAnErrorEvent(t *testing.T) {
 	}
 }
 
-// TestACompleteStreamLeavesItsConnectionToTheNext has a vendor that ends the
-// transfer only after the client has everything: the gateway must not have
-// closed the connection by then, and the client must not have waited for it.
+// TestACompleteStreamLeavesItsConnectionToTheNext has a vendor that ends the transfer only
+// after the client has everything. By then the gateway must not have closed the connection,
+// and the client must not have waited for it.
 func TestACompleteStreamLeavesItsConnectionToTheNext(t *testing.T) {
 	const streams = 20
 	clientDone := make(chan struct{})

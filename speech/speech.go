@@ -98,11 +98,10 @@ type Encoder interface {
 	// Ready fails if no MP3 can be made. The gateway calls it before a request whose answer may
 	// need encoding.
 	Ready() error
-	// Encode begins to read samples, from another goroutine, and returns the
-	// MP3. That ends with io.EOF once samples did and all of it was encoded,
-	// and with another error whenever it is not whole. Close ends it early and
-	// returns when samples are not read any more: the caller sees to it that a
-	// Read of them does not wait then. So does the end of ctx.
+	// Encode begins to read samples, from another goroutine, and returns the MP3. That ends
+	// with io.EOF once samples did and all of it was encoded, and with another error whenever
+	// it is not whole. Close ends it early and returns when samples are not read any more. The
+	// caller ensures that a Read of them does not wait then. So does the end of ctx.
 	Encode(ctx context.Context, form PCM, samples io.Reader) (io.ReadCloser, error)
 }
 

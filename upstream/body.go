@@ -39,8 +39,8 @@ var errNotEditable = errors.New("only a JSON object or a form can be edited")
 func (b Body) Has(name string) bool { return b.Raw(name) != nil }
 
 // Raw returns the value of a top-level member after the edits, or nil if it is absent. For a
-// form, it returns the first part of that name: a number, true or false if its text is spelled
-// so, an empty object for a file, otherwise a string.
+// form, it returns the first part of that name. It is a number, true or false if its text is
+// spelled so, an empty object for a file, otherwise a string.
 func (b Body) Raw(name string) []byte {
 	if b.form != nil {
 		return raw(b.form.edited(b.edits), name)

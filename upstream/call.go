@@ -19,8 +19,8 @@ type Call struct {
 	// Key is the [Key.ID] of the only key that the channel's driver may use: the vendor
 	// keeps what the call refers to for its account. Empty for any.
 	Key string
-	// RefusedKeys are the [Key.ID]s of keys that the vendor refused in earlier attempts of
-	// the call, so that its driver uses others; set by a Router.
+	// RefusedKeys are the [Key.ID]s of keys that the vendor refused in earlier attempts of the
+	// call. A Router sets them, and the driver uses other keys.
 	RefusedKeys []string
 	// Session is the conversation that the call belongs to. A Router asks the same channel, and
 	// its driver uses the same key, for all calls of a session while they can. It is zero for a
@@ -30,9 +30,9 @@ type Call struct {
 	// channel, except that a key which the vendor refuses or limits is put aside. After a good
 	// answer the caller may reset the channel's health (package router).
 	Test bool
-	// MaxWait is how long the call waits in all for a channel at its limit, or for one that says
-	// when to come back; 0 means a second. Parts of a split request wait longer, because the
-	// vendor already bills the others.
+	// MaxWait is how long the call waits in all: for a channel at its limit, or for one that
+	// says when to come back. 0 means a second. Parts of a split request wait longer, because
+	// the vendor already bills the others.
 	MaxWait time.Duration
 	// Caller is closed when no one waits for the answer any more. A Router then asks no further
 	// channel and ends its waits. A running attempt goes on. It is nil for a call that needs no
@@ -44,8 +44,8 @@ type Call struct {
 	// the client sent, with the bound of output that the gateway set, and without the edits that
 	// a channel makes to Body.
 	Request any
-	// Alias, if not nil, returns the name that a vendor gets for an account's own name, so that
-	// two accounts with one name have two there. A Router gives such members of the body their
+	// Alias, if not nil, returns the name that a vendor gets for an account's own name. So two
+	// accounts with one name have two there. A Router gives such members of the body their
 	// aliases.
 	Alias func(account, name string) string
 	// Reserve, if not nil, waits for memory for an answer of that many bytes that a driver keeps
@@ -121,9 +121,9 @@ type Attempt struct {
 
 type wireContext struct{}
 
-// WithWire returns a context in which calls to vendors carry h beside what their drivers send:
-// the headers of a trace ("traceparent") or of a proxy. A header that a driver sets wins over
-// h. h must not change afterwards.
+// WithWire returns a context in which calls to vendors carry h beside what their drivers send.
+// h has the headers of a trace ("traceparent") or of a proxy. A header that a driver sets wins
+// over h. h must not change afterwards.
 func WithWire(ctx context.Context, h http.Header) context.Context {
 	return context.WithValue(ctx, wireContext{}, h)
 }

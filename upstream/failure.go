@@ -9,10 +9,9 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// Failure is the cause inside a *fault.Error from which a Router learns what the end
-// of an attempt means: whether another channel may be asked, and how healthy the
-// channel is. Drivers put one into every error that a vendor or the network
-// caused; [Failure.Fault] makes that error.
+// Failure is the cause inside a *fault.Error. It tells a Router what the end of an attempt
+// means: whether to ask another channel, and how healthy the channel is. Drivers put one into
+// every error that a vendor or the network caused; [Failure.Fault] makes that error.
 type Failure struct {
 	// Status is the vendor's HTTP status; 0 if there was none.
 	Status int
@@ -35,14 +34,14 @@ type Failure struct {
 	// vendor (407, 421, 426).
 	Fatal bool
 	// Ambiguous marks a Fatal failure that only the status shows. Vendors also answer 401, 402
-	// or 403 to a request that they refuse for its content, so only failures of two accounts
+	// or 403 to a request that they refuse for its content. So only failures of two accounts
 	// show that the channel is unusable.
 	Ambiguous bool
-	// Oversized says of a Refused request that it exceeds the vendor's rate limit by
-	// its own size: waiting does not help it, and others are not concerned.
+	// Oversized says that a Refused request exceeds the vendor's rate limit by its own size.
+	// Waiting does not help it, and others are not concerned.
 	Oversized bool
-	// NoModel says that the vendor does not have the model, or not for the operator's
-	// account: the key and the channel's other models are not concerned.
+	// NoModel says that the vendor does not have the model, or not for the operator's account.
+	// The key and the channel's other models are not concerned.
 	NoModel bool
 	// OtherKey says that the vendor refused or paused a key, and that another key of the
 	// operator can serve. The same channel can be asked again at once.
@@ -128,10 +127,10 @@ func CallersFault(status int) bool {
 	return status >= 400 && status < 500 && !listed
 }
 
-// statusCodes is the table from a vendor's status to ours; 502, a status that is not
-// listed and a connection that broke are all a bad answer. So is a 4xx about what
-// the gateway alone decides, which no caller can mend: the method, the path, the
-// headers and the conditions of its request.
+// statusCodes is the table from a vendor's status to ours. A 502, a status that is not listed
+// and a broken connection are all a bad answer. So is a 4xx about what the gateway alone
+// decides: the method, the path, the headers and the conditions of its request. No caller can
+// mend that.
 var statusCodes = map[int]fault.Code{
 	http.StatusMethodNotAllowed:             fault.BadGateway,
 	http.StatusNotAcceptable:                fault.BadGateway,
@@ -202,8 +201,8 @@ func FailureOf(err error) (f *Failure, found bool) {
 }
 
 // LimitOfStored reports whether err is a vendor's limit (429) of an operation on a response
-// that it keeps. Those are free to the caller: a limit that they reach counts neither against
-// the key nor against the channel, by which others make paid calls.
+// that it keeps. Such operations are free to the caller. Their limit counts neither against
+// the key nor against the channel, because others make paid calls there.
 func LimitOfStored(op Op, err error) bool {
 	if op != ShowResponse && op != DeleteResponse && op != ListInput {
 		return false

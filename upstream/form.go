@@ -161,8 +161,8 @@ func fieldText(value []byte) string {
 	return string(value)
 }
 
-// raw is the JSON of the first part called name: a number, true or false where
-// the text is spelled as one, else a string; a file is an empty object.
+// raw is the JSON of the first part called name. It is a number, true or false if the text is
+// spelled as one, an empty object for a file, otherwise a string.
 func raw(parts []Part, name string) []byte {
 	const longest = 1 << 20
 	for i := range parts {

@@ -34,9 +34,9 @@ func (j *joined) Do(ctx context.Context, call *Call) (*Reply, error) {
 	return j.main.Do(ctx, call)
 }
 
-// lacksRoute is err, or a 501 in the place of a 404 or 405 that is not about what the call
-// names: the second address does not have the operation. The next channel is asked then, and
-// the main driver, whose circuit breaker is the same, counts as healthy.
+// lacksRoute returns err, or a 501 if err is a 404 or 405 about the route and not about what
+// the call names. The second address then does not have the operation. The next channel is
+// asked then, and the main driver, whose circuit breaker is the same, counts as healthy.
 func lacksRoute(err error) error {
 	f, found := FailureOf(err)
 	if !found || f.NoModel || f.Status != http.StatusMethodNotAllowed && (f.Status != http.StatusNotFound || fault.From(err).Body != nil) {

@@ -43,8 +43,8 @@ type Key struct {
 	suspect atomic.Bool      // it had a refusal that may be about what the call asked for
 }
 
-// NewKeys makes a ring. It refuses an empty key, or one that a header cannot hold, by its
-// position, never by its text. now dates refusals and limits; nil means time.Now.
+// NewKeys makes a ring. It refuses an empty key, or one that a header cannot hold, and names
+// it by its position, never by its text. now dates refusals and limits; nil means time.Now.
 func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 	if now == nil {
 		now = time.Now
@@ -62,11 +62,11 @@ func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 	return r, nil
 }
 
-// Next returns the key for a call: the one that [Call.Key] names, the first usable one in the
-// order of its session, or the next in turn. It returns nil if the ring is empty. It passes
-// over keys that the vendor refused for this call while there is another. It fails if no key
-// has the name or its breaker is open; send nothing then. Report the outcome of the call to
-// [Key.Report].
+// Next returns the key for a call. It is the key that [Call.Key] names, the first usable one
+// in the order of its session, or the next in turn. It returns nil if the ring is empty. It
+// passes over keys that the vendor refused for this call while there is another. It fails if
+// no key has the name or its breaker is open; send nothing then. Report the outcome of the
+// call to [Key.Report].
 func (r *Keys) Next(call *Call) (*Key, error) {
 	switch {
 	case call.Key != "":

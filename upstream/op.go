@@ -45,8 +45,8 @@ const (
 	ListInput      Op = "response_input"  // GET /v1/responses/{id}/input_items, with Call.Query
 )
 
-// ops are the operations that a model serves, in the order of the API's documentation, with
-// what the router and the readers of vendors' lists know of them.
+// ops are the operations that a model serves, in the order of the API's documentation. Each
+// row has what the router and the readers of vendors' lists know of it.
 var ops = [...]struct {
 	op     Op
 	repeat bool     // see Repeatable

@@ -1,5 +1,5 @@
-// Package upstream is the port to what answers a call: a vendor's driver, a
-// simulator, a Go function, or a Router (package router) over many of them.
+// Package upstream is the port to what answers a call. That is a vendor's driver, a simulator,
+// a Go function, or a Router (package router) over many of them.
 package upstream
 
 import (

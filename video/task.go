@@ -88,8 +88,8 @@ func (s State) Terminal() bool {
 	return false
 }
 
-// PublicID is the id that the caller knows: of the gamma family and of models
-// that no table describes the upstream's, once it is known; else ours.
+// PublicID is the id that the caller knows. For the gamma family and for models without a
+// table it is the upstream's, once that is known; otherwise ours.
 func (t *Task) PublicID() string {
 	if t.Family == FamilyBeta || t.UpstreamID == "" {
 		return t.ID
@@ -97,10 +97,9 @@ func (t *Task) PublicID() string {
 	return t.UpstreamID
 }
 
-// Repeats reports whether a submission of the same request at now is taken for a
-// mistake: the task is still being submitted, or was accepted within the window.
-// What decides is the task that exists; whether the fingerprints are the same is
-// for the caller.
+// Repeats reports whether a submission of the same request at now counts as a mistake. The
+// task is still being submitted, or was accepted within the window. What decides is the task
+// that exists; whether the fingerprints are the same is for the caller.
 func (t *Task) Repeats(now time.Time, window time.Duration) bool {
 	if window <= 0 {
 		return false
@@ -131,9 +130,9 @@ func ErrTooManyTasks(most int64) error {
 // A Store that is also the gateway's billing.Meter takes a [CreateTask] with Reserve
 // (billing.HoldRequest.With) and a [Step] with Settle. Each is one transaction with the money.
 type Store interface {
-	// Add makes a task. It fails with fault.ConcurrencyExceeded if the key has its limit of open
-	// tasks, and with fault.IdempotencyConflict, which names the task, if the key submitted the
-	// same request a moment ago.
+	// Add makes a task. It fails with fault.ConcurrencyExceeded if the key has reached its
+	// limit of open tasks. If the key submitted the same request a moment ago, it fails with
+	// fault.IdempotencyConflict, which names the task.
 	Add(ctx context.Context, n CreateTask) error
 	// Change applies a step to the task whose Version is one less than the step's. It returns
 	// false if another process changed the task first. It keeps answer, which may be nil, for

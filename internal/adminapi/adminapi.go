@@ -102,9 +102,9 @@ type Server struct {
 	Currency string `json:"currency"`
 }
 
-// Ledger is the answer of GET /admin/v1/ledger/verify, with the trial balance:
-// what the customers have is what they were given, less what was delivered, plus
-// what of that the operator bore. Amounts are decimals.
+// Ledger is the answer of GET /admin/v1/ledger/verify, with the trial balance. What the
+// customers have is what they were given, less what was delivered, plus what the operator bore
+// of that. Amounts are decimals.
 type Ledger struct {
 	Status   string `json:"status"` // "ok"
 	Accounts int64  `json:"accounts"`

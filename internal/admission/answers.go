@@ -63,9 +63,8 @@ func (s *Budget) tryReserve(t *Reservation, n int64) <-chan struct{} {
 	return s.freed
 }
 
-// Finish ends a reservation. The bytes that are kept move to the call, which
-// releases them: an answer that its client reads slowly must not be the oldest
-// reservation for long.
+// Finish ends a reservation. The bytes that are kept move to the call, which releases them. So
+// an answer that its client reads slowly is not the oldest reservation for long.
 func (s *Budget) Finish(t *Reservation, kept int64, by *Slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

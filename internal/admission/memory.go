@@ -62,8 +62,8 @@ func (g *memoryMonitor) sample(now time.Time) {
 // free is how many bytes were free at the last sample.
 func (g *memoryMonitor) free() int64 { return max(g.limit-g.used.Load(), 0) }
 
-// defaultMemory is the runtime's memory limit (GOMEMLIMIT), less a sixteenth for
-// garbage, without which it would collect all the time; 0 if there is no limit.
+// defaultMemory is the runtime's memory limit (GOMEMLIMIT), less a sixteenth for garbage, so
+// that it does not collect all the time. It is 0 without a limit.
 func defaultMemory() int64 {
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
 		return limit - limit/16

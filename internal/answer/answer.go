@@ -16,7 +16,7 @@ import (
 )
 
 // Whole returns what is wrong with an answer that must be one JSON object without an error in
-// it; nil if it is sound so far. o is its index and err the error of indexing it.
+// it; nil if it is sound. o is its index and err the error of indexing it.
 func Whole(o *rawjson.Object, err error) error {
 	if err != nil {
 		return upstream.BadAnswer("The upstream's answer is not one JSON object.", err)
@@ -27,7 +27,7 @@ func Whole(o *rawjson.Object, err error) error {
 	return nil
 }
 
-// Document is the index of a whole answer that stands in the place of a stream, or the error
+// Document is the index of a whole answer that came instead of a stream, or the error
 // that it is. Google puts an error into a list.
 func Document(data []byte) (*rawjson.Object, error) {
 	if all := rawjson.Elements(data); len(all) == 1 {
@@ -71,9 +71,9 @@ func IsError(o *rawjson.Object) bool {
 
 // ErrorFrame is the error that an upstream put into a 200 answer or stream: raw is the error
 // object, or a document that has one. Its code, status or type says which status the vendor
-// means, and the error is what a refusal with that status is. Only of a caller's fault does
-// the caller get the vendor's words, and the log never more than the code: they may hold the
-// caller's prompt. An error that does not say is a bad answer.
+// means, and the error is what a refusal with that status is. The caller gets the vendor's
+// words only for a fault of the caller's. The log gets only the code, because the words may
+// hold the caller's prompt. An error that does not say is a bad answer.
 //
 // Whoever passes the error on masks the operator's keys in it (upstream.Key.Masked).
 func ErrorFrame(raw []byte) error {
@@ -260,8 +260,8 @@ var statusOf = map[string]int{
 var missingModels = map[string]bool{"model_not_found": true}
 
 // OperatorFault returns the status that a vendor's code, type or reason means if it blames the
-// operator's key or vendor account, whatever status came with it. It returns 0 for any other
-// code. Case does not count.
+// operator's key or vendor account. The status that came with it does not count. It returns 0
+// for any other code. Case does not count.
 func OperatorFault(code string) int { return operatorFaults[strings.ToLower(code)] }
 
 // operatorFaults is the table of [OperatorFault].
@@ -291,6 +291,6 @@ var operatorFaults = map[string]int{
 	"prepaidbilloverdue":           http.StatusPaymentRequired,
 }
 
-// permissionFaults are types that say the same in a 200, but may also be of what one request
-// asks for; in a refusal its status says it already.
+// permissionFaults are types that blame the operator in a 200, but may also be about one
+// request. In a refusal, the status already says which.
 var permissionFaults = map[string]bool{"permission_denied_error": true, "permission_error": true}

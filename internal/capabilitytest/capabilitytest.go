@@ -39,8 +39,8 @@ func Golden(t *testing.T, update bool, name string, got []byte) {
 	}
 }
 
-// Refusal is the field and the message of the refusal of a body, which must be a
-// 400 of the common code; both are empty if err is nil.
+// Refusal is the field and the message of the refusal of a body. It must be a 400 of the
+// common code. Both are empty if err is nil.
 func Refusal(t *testing.T, body string, err error) (param, message string) {
 	t.Helper()
 	if err == nil {
@@ -80,8 +80,8 @@ func Filled(size int, head, element, tail string) []byte {
 	return []byte(head + strings.Repeat(element+",", n) + element + tail)
 }
 
-// RefusedInProportion checks that read refuses a body for param, with a message that
-// has reason in it, and takes no more memory than a small multiple of its size.
+// RefusedInProportion checks that read refuses a body for param, with a message that has
+// reason in it. It must take no more memory than a small multiple of the body's size.
 func RefusedInProportion(t *testing.T, body []byte, param, reason string, read func([]byte) error) {
 	t.Helper()
 	var before, after runtime.MemStats

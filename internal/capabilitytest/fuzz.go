@@ -94,9 +94,9 @@ type Repeated interface {
 	Terminator() string
 }
 
-// RepeatsAsParsed gives events one after the other to two taps, and has forget make the
-// second forget each time what the last one has in common with the next: what the client
-// gets, and what is counted, must be the same.
+// RepeatsAsParsed gives the same events to two taps. forget makes the second forget each time
+// what the last event shares with the next. What the client gets, and what is counted, must be
+// the same.
 func RepeatsAsParsed(t *testing.T, remembers, forgetful Repeated, forget func(), events ...[2]string) {
 	t.Helper()
 	for _, e := range events {

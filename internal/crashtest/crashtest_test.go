@@ -4,17 +4,16 @@
 // and at random moments, and checks that nothing is lost, doubled, charged wrongly
 // or left open.
 //
-// It is tests only. A test starts its own binary again as a child that works on
-// a database and reports on a pipe what it is about to ask for and what was
-// acknowledged: the pipe is the client, and it outlives the child. The child ends
-// itself by SIGKILL at a point, or the test ends it at a random moment. Then the
-// test opens the database and compares every row with what the client was told.
+// It is tests only. A test starts its own binary again as a child that works on a database.
+// The child reports on a pipe what it is about to ask for and what was acknowledged. The pipe
+// is the client, and it outlives the child. The child ends itself by SIGKILL at a point, or
+// the test ends it at a random moment. Then the test opens the database and compares every row
+// with what the client was told.
 //
-// A child does one of two kinds of work: it uses the ledger (files ledger_*), on
-// SQLite or Postgres, alone or beside others; or it is a gateway that makes videos
-// (files video_*), whose vendor and webhook receiver are the test's, which knows by
-// them what was ordered and what was told. The file nodes has eight gateways work on
-// the same videos without a kill.
+// A child does one of two kinds of work. It uses the ledger (files ledger_*), on SQLite or
+// Postgres, alone or beside others. Or it is a gateway that makes videos (files video_*).
+// Their vendor and webhook receiver are the test's, which knows by them what was ordered and
+// what was sent. The file nodes has eight gateways work on the same videos without a kill.
 //
 //	go test ./internal/crashtest                                      # some rounds; about 260 with TOLLHOUSE_LONG=1
 //	TOLLHOUSE_LONG=1 go test ./internal/crashtest -rounds 1000 -timeout 2h

@@ -117,9 +117,9 @@ func (b *ledgerRun) atEveryFaultPoint() {
 	}
 }
 
-// atPoint ends a process at a point. One that does not come by often enough ends by
-// itself, and does not count: each further one works longer, and is ended the earlier it
-// comes by, in the end the first time.
+// atPoint ends a process at a point. A child that does not reach the step often enough ends by
+// itself and does not count. Each further child works longer, and is killed at an earlier
+// pass, in the end at the first.
 func (b *ledgerRun) atPoint(p ledgerPoint) {
 	const most, longer = 24, 4 // tries, and how often the work is doubled
 	for try := range most {

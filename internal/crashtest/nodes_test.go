@@ -201,9 +201,8 @@ type localVendor struct {
 	asked map[string]int // questions, by job
 }
 
-// twoStatuses repeats its last word, or says another one: of every second video it
-// says to one that it has succeeded and to the next that it failed, or the other way
-// round.
+// twoStatuses repeats its last word, or says another one. For every second video it says to
+// one that it has succeeded and to the next that it failed, or the other way round.
 func twoStatuses(job string, n int) string {
 	last := job[len(job)-1:]
 	switch {

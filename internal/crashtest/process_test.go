@@ -198,9 +198,9 @@ var never = moment{events: -1}
 // childTimeout is how long a child may take for all that it has to do.
 const childTimeout = 90 * time.Second
 
-// starting is held while a child starts: until it has its own program it has
-// all files of this process, and with them the lock of a database that a test
-// beside this one may have open.
+// starting is held while a child starts. Until the child has its own program it has all files
+// of this process. Among them is the lock of a database that a test beside this one may have
+// open.
 var starting sync.Mutex
 
 // start starts this binary as a child that is ended at a moment, and has hear

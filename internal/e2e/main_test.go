@@ -1,7 +1,7 @@
-// Package e2e holds the proofs that need real processes: the program is built
-// once and started on ports of the system's choice, killed, cut off from its
-// database and started again, while clients count over HTTP what they got and
-// a vendor counts what it was asked. It exports nothing.
+// Package e2e holds the proofs that need real processes. The program is built once and started
+// on ports of the system's choice. It is killed, cut off from its database and started again.
+// Meanwhile clients count over HTTP what they got, and a vendor counts what it was asked. It
+// exports nothing.
 package e2e
 
 import (
@@ -66,9 +66,9 @@ func (w *binary) path(t testing.TB) string {
 	return path
 }
 
-// statSources asks for the times of all sources: what a test looked at decides whether
-// `go test` may repeat an old result, and the sources of the program that is
-// built here are not among those of the test.
+// statSources asks for the times of all sources. `go test` repeats an old result unless a file
+// changed that the test looked at. The sources of the program that is built here are not among
+// the test's own.
 func statSources(root string) error {
 	return filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if ext := filepath.Ext(path); err == nil && !d.IsDir() && (ext == ".go" || ext == ".sql" || ext == ".mod") {

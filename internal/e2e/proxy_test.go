@@ -46,9 +46,9 @@ type link struct {
 	commit []byte      // the name of the node's prepared COMMIT, between NULs
 }
 
-// commits reports whether a part of what a node sends has a COMMIT. The store sends it
-// among other statements, by the name under which it was prepared on the connection:
-// Parse has that name and the text, Bind an empty name and then that one.
+// commits reports whether a part of what a node sends has a COMMIT. The store sends it among
+// other statements, by the name under which it was prepared on the connection. Parse has that
+// name and the text; Bind has an empty name and then that one.
 func (l *link) commits(sent []byte) bool {
 	if text := bytes.Index(sent, []byte("\x00COMMIT\x00")); text >= 0 {
 		parse := bytes.LastIndexByte(sent[:text], 'P') // its type, before four bytes of its length

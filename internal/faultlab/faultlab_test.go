@@ -1,69 +1,62 @@
-// Package faultlab plays everything that can go wrong around the gateway as a test: thousands of requests
-// whose vendors and clients do what a script says, hours of virtual time in
-// seconds, and after it each charge compared with what an oracle makes of the
-// scripts alone. docs/design/fault-lab.md says what is played and what must hold.
+// Package faultlab plays everything that can go wrong around the gateway as a test. Vendors
+// and clients of thousands of requests do what a script says, hours of virtual time in
+// seconds. Each charge is then compared with what an oracle makes of the scripts alone.
+// docs/design/fault-lab.md says what is played and what must hold.
 //
 //	go test ./internal/faultlab -seed 7 -requests 4000        # play another seed
 //	go test ./internal/faultlab -run Charge -seed 7 -only 42  # play request 42 of it by itself
 //	go test ./internal/faultlab -run CostsMore -seed 7 -class flood
 //
-// A [Case] is one request as a value: what is asked and by whom, what the vendor
-// does with each attempt, what the client does meanwhile, and whether there are
-// duplicates with the same idempotency key. randomCase makes it of a seed and a
-// number. Around the cases [Simulate] puts reloads with other prices, outages of
-// the ledger and of all vendors, and restarts of the gateway over the same ledger.
-// All of it runs in the bubble of a testing/synctest, so that time passes only
-// when every goroutine waits, and so that a goroutine which is left behind is a
-// failure.
+// A [Case] is one request as a value. It says what is asked and by whom, what the vendor does
+// with each attempt, and what the client does meanwhile. It also says whether there are
+// duplicates with the same idempotency key. randomCase makes it of a seed and a number. Around
+// the cases [Simulate] puts reloads with other prices, outages of the ledger and of all
+// vendors, and restarts of the gateway over the same ledger. All of it runs in the bubble of a
+// testing/synctest, so that time passes only when every goroutine waits, and so that a
+// goroutine which is left behind is a failure.
 //
 // # The oracle
 //
-// It knows the script, how many bytes of an answer the gateway had read, and when
-// the client left. It shares no code with the gateway: who pays is the table "Who
-// pays when it ends badly" again, what was used is counted from what the script
-// means and not from its bytes, and prices are multiplied as exact fractions. The
-// times of vendors are whole microseconds and clients leave between two of them,
-// so that it is never in doubt what came first.
+// It knows the script, how many bytes of an answer the gateway had read, and when the client
+// left. It shares no code with the gateway. Who pays is the table "Who pays when it ends
+// badly" again. What was used is counted from what the script means and not from its bytes.
+// Prices are multiplied as exact fractions. The times of vendors are whole microseconds and
+// clients leave between two of them, so that it is never in doubt what came first.
 //
 // # What is not exact
 //
-// Some charges may each be right in two ways. A message that is translated into a
-// completion, and breaks between the report of its output and its end, may cost
-// that report or the estimate, since the translation reports at the end; so may any
-// translated stream that was broken off, by its client or by a shutdown, when all had
-// come and the end, which is one event, was half read. A stream of which the vendor's
-// part had ended early, and whose client left before it asked for any of it, may cost
-// the input or nothing. A whole answer that is withheld, as its charge could not be
-// recorded, costs nothing, or all of it where the ledger had recorded it and only its
-// answer was lost. [Report].Loose counts
-// them: they are a few of ten thousand. What an account that runs out of money
-// pays depends on what else it pays for; of it the oracle compares the charge and
-// the overrun in sum. How they are shared out is compared, operation by operation,
+// Some charges may each be right in two ways. A message that is translated into a completion
+// can break between the report of its output and its end. It may then cost that report or the
+// estimate, since the translation reports at the end. The same holds for any translated stream
+// that its client or a shutdown broke off when only half of its last event was read. A stream
+// of which the vendor's part had ended early, and whose client left before it asked for any of
+// it, may cost the input or nothing. A whole answer that is withheld, as its charge could not
+// be recorded, costs nothing, or all of it where the ledger had recorded it and only its
+// answer was lost. [Report].Loose counts them: they are a few of ten thousand. What an account
+// that runs out of money pays depends on what else it pays for; of it the oracle compares the
+// charge and the overrun in sum. How they are shared out is compared, operation by operation,
 // with the reference ledger that stands beside the real one (package ledgermodel).
 //
-// A ledger does not lose its answer to Reserve, since what becomes of that hold is
-// a matter of its own recovery, and it does not hang while a stream ends, which is
-// settled under a lock: in a bubble, time stands still for a goroutine that waits
-// for a lock.
+// A ledger does not lose its answer to Reserve, since that hold is a matter of its own
+// recovery. Nor does it hang while a stream ends, which is settled under a lock: in a bubble,
+// time stands still for a goroutine that waits for a lock.
 //
 // # Hostile tenants
 //
-// In the files hostile_* two tenants try to make vendors' costs exceed what they
-// pay, beside a third that does nothing wrong. Their requests are good ones of every
-// endpoint with hostile changes, or made by scripts, one for each class of attack that
-// was once found. The gateway runs behind HTTP on connections
-// without a network, with the real driver of each vendor. The vendors read requests
-// as a lenient Go program does (encoding/json: letter case does not matter, the last
-// of several members counts), do what they are asked, and record what they would
-// bill at the gateway's own prices.
+// In the files hostile_* two tenants try to make vendors' costs exceed what they pay, beside a
+// third that does nothing wrong. Their requests are good ones of every endpoint with hostile
+// changes, or made by scripts, one for each class of attack that was once found. The gateway
+// runs behind HTTP on connections without a network, with the real driver of each vendor. The
+// vendors read requests as a lenient Go program does (encoding/json: letter case does not
+// matter, the last of several members counts). They do what they are asked, and record what
+// they would bill at the gateway's own prices.
 //
-// After every round of requests, for each hostile account: what the vendors bill
-// is at most what the account paid and the declared tolerance, and at most the
-// credit of the round and the tolerance; every request by itself costs the vendors
-// at most its charge and its tolerance. At the end: the third tenant saw what it
-// sees in a run of the same seed without the others, request for request; the
-// ledger verifies; nothing is held. [Tolerance] lists what the operator bears by
-// rule, counted to the token by the vendor that did it.
+// After every round of requests, each hostile account is checked. The vendors bill at most
+// what the account paid and the declared tolerance, and at most the credit of the round and
+// the tolerance. Every request by itself costs the vendors at most its charge and its
+// tolerance. At the end: the third tenant saw what it sees in a run of the same seed without
+// the others, request for request; the ledger verifies; nothing is held. [Tolerance] lists
+// what the operator bears by rule, counted to the token by the vendor that did it.
 package faultlab
 
 import (

@@ -126,10 +126,10 @@ func (l *hostileLab) audit(round int) {
 	}
 }
 
-// compare compares what vendors bill for one request with its charge. What a
-// vendor made above its bound, and what media counted, is charged like all else;
-// where the account had no more, it may be another request that cannot be paid,
-// so that what is missing then is compared for the account.
+// compare compares what vendors bill for one request with its charge. What a vendor made above
+// its bound, and what media counted, is charged like all else. If the account had no more,
+// another request may be the one that cannot be paid. So what is missing then is compared for
+// the account.
 func (l *hostileLab) compare(id string, r *request, a *account) {
 	var total billing.Money
 	var tolerance Tolerance

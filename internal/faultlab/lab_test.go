@@ -271,9 +271,9 @@ func (l *Lab) play(c *Case) {
 	copies.Wait()
 }
 
-// disturb are what happens to the gateway itself until ctx ends: reloads with other
-// prices, moments in which the ledger is away or every vendor fails, restarts over
-// the same ledger, and money that is paid in.
+// disturb is what happens to the gateway itself until ctx ends. There are reloads with other
+// prices, and moments in which the ledger is away or every vendor fails. There are restarts
+// over the same ledger, and money is paid in.
 func (l *Lab) disturb(ctx context.Context) {
 	s := l.source
 	for n := 0; wait(ctx, s.span(time.Second, 20*time.Second)+time.Microsecond/4); n++ {

@@ -164,9 +164,9 @@ func (r *Run) rightVideo() expectation {
 	return expectation{used: used, rule: ruleVideo}
 }
 
-// rightSpeech is what speech must have used: all characters, or those of the
-// parts of which the client got any audio; of a client who left those of the parts
-// that a vendor had answered.
+// rightSpeech is what speech must have used: all characters, or those of the parts of which
+// the client got any audio. If the client disconnected, it is those of the parts that a vendor
+// had answered.
 func (r *Run) rightSpeech() expectation {
 	all := int64(utf8.RuneCountInString(r.Case.Prompt))
 	whole, before := true, 0
@@ -333,9 +333,9 @@ func (c *count) merge(other count) {
 	}
 }
 
-// What the tables of the image vendors say, in tokens: of a picture in low
-// quality, of a partial one, of the lab's picture as it is estimated and at the
-// most, and of what may stand around a prompt.
+// What the tables of the image vendors say, in tokens. They have an image in low quality, a
+// partial one, the lab's image as it is estimated and at the most, and what may stand around a
+// prompt.
 const (
 	pictureTokens = 408
 	partialTokens = 100

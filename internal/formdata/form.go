@@ -24,7 +24,7 @@ const (
 	maxHead     = 8 << 10
 	maxName     = 100
 	memory      = 1 << 20  // of all parts together; what is more goes to disk
-	window      = 64 << 10 // is read and written at a time, of which mime/multipart takes 4 KiB
+	window      = 64 << 10 // is read and written at a time; mime/multipart takes 4 KiB of it
 )
 
 // MediaType is the media type of a form.
@@ -82,7 +82,7 @@ func Read(body io.Reader, boundary string, o Options) (*upstream.Form, error) {
 // readParts has mime/multipart read the parts, with something added around the body. A part
 // before it holds what stands before the first boundary, and makes the lines of the form end
 // with CR LF. After the body come a line break, which the last boundary may lack, and an
-// error: mime/multipart takes cut-off headers for the end of the form.
+// error. Otherwise mime/multipart would take cut-off headers for the end of the form.
 func readParts(in *source, boundary string, s *spool) (parts []upstream.Part, err error) {
 	r := multipart.NewReader(io.MultiReader(strings.NewReader("--"+boundary+"\r\n\r\n"), in, strings.NewReader("\r\n"), cutOff{}), boundary)
 	before, err := r.NextRawPart()

@@ -1,9 +1,8 @@
 // Package longtest tells tests whether they may take long.
 //
-// `go test ./...` is for everybody's machine and takes a few minutes at most.
-// What takes longer, such as very many kills of a process or what a test on
-// SQLite proves once more on Postgres, runs where TOLLHOUSE_LONG is set, as
-// .ci/run does.
+// `go test ./...` is for everybody's machine and takes a few minutes at most. Longer tests run
+// where TOLLHOUSE_LONG is set, as .ci/run does. Examples are very many kills of a process, or
+// a test on SQLite that is repeated on Postgres.
 package longtest
 
 import (
@@ -35,9 +34,9 @@ func Count(n, few int) int {
 	return min(n, few)
 }
 
-// Checks has package rapid make few checks instead of its usual number in the rest of a test:
-// for checks of which each step is a commit. Long tests make the usual number, as does a run
-// that gives -rapid.checks.
+// Checks makes package rapid make few checks instead of its usual number in the rest of a
+// test. It is for checks whose every step is a commit. Long tests make the usual number, as
+// does a run that gives -rapid.checks.
 func Checks(t testing.TB, few int) {
 	t.Helper()
 	f := flag.Lookup("rapid.checks")

@@ -47,15 +47,15 @@ type Counter interface {
 	Said() int64
 }
 
-// A running stream's usage is saved in the meter, so that it survives the process,
+// A running stream's usage is saved in the meter, so that it survives the process. It is saved
 // after so many new output tokens, and after so long if the meter has capacity.
 const (
 	checkpointTokens   = 1_000
 	checkpointInterval = 2 * time.Second
 )
 
-// Stream says that the request's answer is a stream, which begins now and whose vendor was
-// limited to maxOutput tokens of each candidate; 0 for the caller's own limit.
+// Stream says that the request's answer is a stream that begins now. maxOutput is the bound of
+// each candidate that the vendor was sent; 0 for the caller's own.
 func (h *Hold) Stream(maxOutput int64, now time.Time) {
 	h.covered, h.savedAt = h.quote.Covered(&h.Hold, maxOutput), now
 }
@@ -129,7 +129,7 @@ func cannotPay(err error) bool {
 
 // checkpoint records with the meter what was consumed, and extends the hold by more. The time
 // until the next one runs from a multiple of checkpointInterval, so that the checkpoints of
-// all streams come together: a durable meter then writes them in few transactions
+// all streams come together. A durable meter then writes them in few transactions
 // (docs/design/benchmarks.md, What helped).
 func (h *Hold) checkpoint(ctx context.Context, c Counter, now time.Time, more billing.Money) (err error) {
 	defer fault.Recover(&err)

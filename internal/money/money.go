@@ -88,8 +88,8 @@ type Order struct {
 	AtEnd []billing.Record
 }
 
-// Hold holds money for a request, and claims its idempotency key; h must be zero. The error
-// is a 402 if the balance or the key's budget does not cover a start, a 409 if the key is
+// Hold holds money for a request, and claims its idempotency key; h must be zero. The error is
+// a 402 if the balance or the key's budget does not cover a start. It is a 409 if the key is
 // another request's, or a 503. Then nothing is held.
 func (m *Money) Hold(ctx context.Context, o Order, h *Hold) (err error) {
 	timed := &h.holding

@@ -80,8 +80,9 @@ type settlement struct {
 	queued  <-chan struct{} // closed when it was reported that it waits
 }
 
-// settle makes a settlement durable, and with it what a repeated request gets: in the same
-// transaction if the meter keeps answers too, else after it. The records are appended to buf.
+// settle makes a settlement durable, and with it what a repeated request gets. If the meter
+// keeps answers too, both are one transaction; otherwise the answer follows. The records are
+// appended to buf.
 func (m *Money) settle(ctx context.Context, s settlement, buf, with []billing.Record) (r billing.Receipt, err error) {
 	defer fault.Recover(&err)
 	records := append(buf, s.outcome)

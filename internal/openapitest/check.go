@@ -181,9 +181,9 @@ func explain(what string, err error) error {
 	return fmt.Errorf("%s: %s", safetext.Truncate(what, 600), safetext.Truncate(err.Error(), 3000))
 }
 
-// readForm makes a JSON object of a multipart body: files and texts are strings,
-// several of a name an array, and texts of fields that are integers or booleans
-// become those. An empty field counts as absent.
+// readForm makes a JSON object of a multipart body. Files and texts are strings, and several
+// of a name are an array. Texts of fields that are integers or booleans become those. An empty
+// field counts as absent.
 func readForm(body []byte, boundary string, properties map[string]any) (map[string]any, error) {
 	form := make(map[string]any)
 	for r := multipart.NewReader(bytes.NewReader(body), boundary); ; {

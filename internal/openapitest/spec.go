@@ -116,7 +116,7 @@ func (s *Spec) find(method, path string) (found *Operation, ok bool) {
 	return found, found != nil && found.Method == method
 }
 
-// unknown is the schema of the error at a path that is not described: that of the
+// unknown is the schema of the error at a path that is not described. It is that of the
 // described path which it goes on from, if any.
 func (s *Spec) unknown(path string) *jsonschema.Schema {
 	for _, o := range s.operations {

@@ -13,11 +13,11 @@ import (
 // largest is the longest body that is checked.
 const largest = 8 << 20
 
-// Transport passes requests on to base, http.DefaultTransport if it is nil, and
-// fails t, unless it is a benchmark, for what is not as the document says: every response that was read to
-// its end, and every request that was answered with 2xx. Requests that a test
-// makes wrong on purpose are refused, so they are not looked at, nor is the admin
-// API, which is another.
+// Transport passes requests on to base, or to http.DefaultTransport if base is nil. It fails
+// t, unless t is a benchmark, if traffic deviates from the document. It checks every response
+// that was read to its end, and every request that was answered with 2xx. Requests that a test
+// makes wrong on purpose are refused, so they are not looked at, nor is the admin API, which
+// is another.
 func Transport(t testing.TB, base http.RoundTripper) http.RoundTripper {
 	t.Helper()
 	spec, err := Load()
@@ -135,7 +135,7 @@ func (r *record) bytes() (data []byte, whole bool) {
 	return bytes.Clone(r.buf.Bytes()), !r.over
 }
 
-// tap is a body of which a record is kept. end is called once, at its end.
+// tap is a body that is also recorded. end is called once, at its end.
 type tap struct {
 	io.ReadCloser
 	to   *record

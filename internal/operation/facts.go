@@ -32,9 +32,9 @@ type Media struct {
 }
 
 // The defaults of a model's facts. defaultMaxOutput is what every current chat model can
-// produce: a larger cap sent unasked could be refused upstream. unaskedOutput is more than any
-// vendor makes of one candidate where it is sent no bound: it is held for a whole answer of a
-// model whose cap is unknown.
+// produce. A vendor could refuse a larger cap that the caller did not send. unaskedOutput is
+// more than any vendor makes of one candidate without a bound. It is held for a whole answer
+// of a model whose cap is unknown.
 const (
 	DefaultHoldTokens = 4_096
 	defaultMaxOutput  = 16_384

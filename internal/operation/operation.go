@@ -121,8 +121,8 @@ type Request interface {
 	// Outgoing is what goes upstream. The vendor is limited to maxOutput output tokens
 	// because the balance affords no more; 0 means that it affords everything.
 	Outgoing(maxOutput int64) Outgoing
-	// Ordered is what a vendor counts at least that got the request and failed: an estimate of
-	// what it was sent, and the units that it was asked for. The operator bears that.
+	// Ordered is the least that a vendor counts that got the request and failed. It is an
+	// estimate of what was sent, and the units that were ordered. The operator bears that.
 	Ordered(m *Facts, p *billing.Price) billing.Usage
 	// ReadAnswer checks a whole answer with status 200 and gives it the public form. An
 	// empty, cut or malformed one and an error in it are a fault.BadGateway. The Answer may
@@ -241,7 +241,7 @@ type Tap interface {
 	CutShort(dst []byte) []byte
 	// Terminator is the event that ends a complete stream.
 	Terminator() string
-	// DropRequest makes the tap keep a summary in the place of its request, whose bytes can
+	// DropRequest makes the tap keep a summary instead of its request, whose bytes can
 	// be freed then. It reports whether it did.
 	DropRequest() bool
 }

@@ -18,7 +18,7 @@ import (
 //	a whole answer without             1,000 + 32,000  1,000 + 4,096
 //	max_tokens 500, which some
 //	  channel leaves out               1,000 + 32,000  1,000 + 4,096    1,000 + 32,000
-//	max_tokens 500 and a picture by
+//	max_tokens 500 and an image by
 //	  URL: 2,000 tokens, or 40,000    41,000 +    500  3,000 +   500   41,000 +    500
 //
 // [billing.HoldRequest] says what the three are, and Least. See docs/reference/billing.md, Bounds of a
@@ -26,8 +26,9 @@ import (
 type Quote struct {
 	Bound, Usual, Least, Firm billing.Usage
 	Plausible                 Plausible
-	// Inexact says that an answer may consume less than Bound, even where it is sold by units
-	// that are ordered: a video that leaves its length or resolution to the vendor.
+	// Inexact says that an answer may consume less than Bound, even if it is sold by units
+	// that are ordered. An example is a video that leaves its length or resolution to the
+	// vendor.
 	Inexact bool
 
 	conversation conversation // zero for anything else
@@ -68,15 +69,15 @@ type Tokens struct {
 	Candidates  int64 // of the answer; at least 1
 	CallerBound int64 // the caller's bound of one candidate; 0 for none
 	Dropped     bool  // some channel of the model leaves CallerBound out, which then bounds nothing
-	// Uncounted says that the output cannot be counted while it is made, so that all of it is
-	// held at once: it is not streamed, or its reasoning is not shown.
+	// Uncounted says that the output cannot be counted while it is made, so all of it is held
+	// at once. It is not streamed, or its reasoning is not shown.
 	Uncounted  bool
 	CacheWrite bool  // the input is held as if a cache took all of it, which costs most
 	Requests   int64 // 1 if the price has a part for the request itself
 }
 
 // Quote is the quote of a conversation. A whole answer without a bound is held for as much as
-// the vendor may make, if the account can spare it: nothing extends its hold. What no limit
+// the vendor may make, if the account can spare it. Nothing extends its hold. What no limit
 // sent to a vendor lowers is firm.
 func (t Tokens) Quote(m *Facts) Quote {
 	c := conversation{Tokens: t, facts: m, sent: t.CallerBound}
@@ -185,16 +186,16 @@ func (c *conversation) usage(in, out int64) billing.Usage {
 	return u
 }
 
-// Open reports whether nothing known bounds what a conversation makes, which can cost more
-// than Bound: it streams without a bound, or its model's cap is not known.
+// Open reports whether the output of a conversation has no known bound, so that it can cost
+// more than Bound. It streams without a bound, or its model's cap is not known.
 func (q *Quote) Open() bool {
 	c := &q.conversation
 	return c.facts != nil && c.sent == 0 && (!c.Uncounted || c.facts.MaxOutput == 0)
 }
 
-// MaxOutput is the output of one candidate of a conversation that the vendor is limited to
-// because the money affords no more; 0 if it affords what may be made. A stream's hold grows
-// with it, so that all that is available counts. A whole answer has its hold.
+// MaxOutput is the bound of one candidate's output that the vendor is sent because the money
+// pays for no more. It is 0 if the money pays for all. A stream's hold grows with it, so that
+// all that is available counts. A whole answer has its hold.
 func (q *Quote) MaxOutput(h *billing.Hold) int64 {
 	c := &q.conversation
 	if c.facts == nil || h.Price == nil || h.Available == billing.Unlimited && c.most == 0 {
@@ -222,9 +223,9 @@ func (q *Quote) MaxOutput(h *billing.Hold) int64 {
 	return most
 }
 
-// Covered is how many output tokens of a stream its hold covers, whose vendor was limited to
-// maxOutput of each candidate, 0 for the caller's own bound. It is 0 if the hold covers all, and
-// the caller did not bound the cost.
+// Covered is how many output tokens of a stream its hold covers. maxOutput is the bound of
+// each candidate that the vendor was sent, 0 for the caller's own. Covered is 0 if the hold
+// covers all, and the caller did not bound the cost.
 func (q *Quote) Covered(h *billing.Hold, maxOutput int64) int64 {
 	c := &q.conversation
 	money := h.Amount
@@ -282,9 +283,9 @@ func (c *conversation) outputLimit(asked int64) int64 {
 	return asked * c.Candidates
 }
 
-// Clamp is u with the counts replaced that no upstream can have had: by what is expected, or
-// by the output tokens of the text that was delivered (said) if they are more. Each count is
-// checked on its own: an implausible one does not reduce the others. A conversation that
+// Clamp returns u with its impossible counts replaced by what is expected. If the output
+// tokens of the delivered text (said) are more, they replace an impossible output. Each count
+// is checked on its own: an implausible one does not reduce the others. A conversation that
 // costs anything has the request itself too, where that has a price.
 func (q *Quote) Clamp(u billing.Usage, said int64) billing.Usage {
 	limit, most := q.Plausible, q.Expected()

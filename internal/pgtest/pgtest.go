@@ -123,9 +123,9 @@ type Server struct {
 	hold    *os.File // closed when the process ends: that ends the server
 }
 
-// Start makes a database in a temporary directory and starts a server
-// on it. The server runs until Stop, or until this process ends, with which the
-// directory goes too, also where only the address is kept and not the Server.
+// Start makes a database in a temporary directory and starts a server on it. The server runs
+// until Stop, or until this process ends. The directory then goes too, even if only the
+// address was kept.
 func Start() (*Server, error) { return start(true, (*Server).initialize) }
 
 func (s *Server) initialize() error {

@@ -62,8 +62,8 @@ type Halves struct {
 	member []byte // what stands before its text, with the quote
 }
 
-// Join is an event that can be decoded: with the first half before the second one, and U+FFFD
-// in the place of a half that has no other.
+// Join is an event that can be decoded. It has the first half before the second one, and
+// U+FFFD instead of a half without a partner.
 func (h *Halves) Join(event []byte) []byte {
 	if h.high != nil {
 		if at := bytes.Index(event, h.member); at >= 0 {

@@ -195,8 +195,9 @@ func (o *Object) Edited(edits ...Edit) iter.Seq2[string, []byte] {
 	}
 }
 
-// replace appends the object with another value of a member; false, with nothing done, if
-// there is not one member of that name, or no value. It is the usual edit of an answer.
+// replace appends the object with another value of a member. It is false, with nothing done,
+// if the name does not occur exactly once, or without a value. It is the usual edit of an
+// answer.
 func (o *Object) replace(dst []byte, name string, value []byte) (out []byte, ok bool) {
 	old, ok := o.only(name)
 	if !ok || value == nil {
@@ -218,8 +219,8 @@ func (o *Object) Pieces(long int, edits ...Edit) [][]byte {
 	return append(w.pieces, w.out)
 }
 
-// edited are the object's members after the edits, and about how many bytes they need: an
-// edit that takes a long value out needs no room for it.
+// edited are the object's members after the edits, and about how many bytes they need. An edit
+// that takes a long value out needs no memory for it.
 func (o *Object) edited(slots []slot, edits []Edit) (_ []slot, room int) {
 	for i := range o.Members {
 		m := &o.Members[i]

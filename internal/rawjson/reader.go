@@ -316,10 +316,10 @@ func (r *Reader) Offset() int64 { return int64(r.at) }
 
 const tooEarly = "the JSON text ends too early"
 
-// fail is the error of what follows the last consumed token. To name the reason and the
-// byte it has jsontext's decoder read the document once more, up to there: a Reader itself
-// only knows that something is wrong. asValue says that a whole value was to be read, or a
-// name, and not one token of either.
+// fail is the error of what follows the last consumed token. To name the reason and the byte,
+// jsontext's decoder reads the document once more, up to there. A Reader itself only knows
+// that something is wrong. asValue says that a whole value was to be read, or a name, and not
+// one token of either.
 func (r *Reader) fail(asValue bool) error {
 	if skipSpace(r.src, r.at) == len(r.src) { // of what may be absent this is usual
 		return &SyntaxError{Offset: int64(len(r.src)), Reason: tooEarly}

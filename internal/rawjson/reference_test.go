@@ -106,8 +106,8 @@ func FuzzReaderAgreesWithItsReference(f *testing.F) {
 	})
 }
 
-// ownCorpus is where the fuzzer of the readers begins, besides corpus: each way in which
-// a token can be wrong, and the limits of the eight bytes that are read at a time.
+// ownCorpus is where the fuzzer of the readers begins, besides corpus. It has each way in
+// which a token can be wrong, and the limits of the eight bytes that are read at a time.
 var ownCorpus = []string{
 	``, ` `, `"`, `"a`, `"a"`, `"abcdefg"`, `"abcdefgh"`, `"abcdefghi"`, `"\`, `"\u12`, `"\ud83d\u`, `"\ud83d\ude0`, `"\uD83D\uDE00"`, `"\ud83d\n"`,
 	"\"a\x7f\"", "\"a\x1f\"", "\"abcdefg\x00\"", "\"abcdefg\xc3\"", "\"abcdefg\xc3\xa9\"", "\"\xe0\x80\x80\"", "\"\xe0\xa0\x80\"", "\"\xed\xa0\x80\"", "\"\xed\x9f\xbf\"",

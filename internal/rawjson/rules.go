@@ -69,9 +69,8 @@ func misspelled(name, exact string, key Span) error {
 	return &SyntaxError{Offset: int64(key.Start), Reason: fmt.Sprintf("the field %q must be spelled %q", name, exact), Field: name}
 }
 
-// variantOf is the index of the lower-case ASCII name that the given one is a
-// case variant of, or -1: a reader that minds no case, such as encoding/json,
-// takes it for the same.
+// variantOf is the index of the lower-case ASCII name that the given one is a case variant of,
+// or -1. A reader that minds no case, such as encoding/json, takes both for the same.
 func variantOf(exact []string, name string) int {
 	if !mixed(name) {
 		return -1
@@ -103,7 +102,7 @@ type Names []string
 
 // Find returns the index of a member's name among the names, or -1. seen has a bit for each
 // name that the object had before. Find fails with a *SyntaxError if the name is repeated or
-// is a case variant of one of the names: a vendor that takes the last one, or ignores case,
+// is a case variant of one of the names. A vendor that takes the last one, or ignores case,
 // would read another value than the one checked and counted.
 func (n Names) Find(name []byte, key Span, seen *uint64) (int, error) {
 	for i := range n {

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// special sets the highest bit of each byte that ends the plain text of a JSON string: a
-// quote, a backslash, a control character, or a byte that is not ASCII. Only the lowest bit
+// special sets the highest bit of each byte that ends the plain text of a JSON string. That is
+// a quote, a backslash, a control character, or a byte that is not ASCII. Only the lowest bit
 // that is set is certain; see highs.
 func special(eight uint64) uint64 {
 	const ones = 0x0101010101010101
@@ -62,8 +62,8 @@ func StringEnd(src []byte, at int) int {
 	return -1
 }
 
-// plainEnd is an offset up to which there is plain text from another one on: it goes on
-// for less than eight bytes from there, unless fewer than 32 are left.
+// plainEnd is an offset up to which text is plain from the offset at. Less than eight more
+// bytes are plain, unless fewer than 32 are left.
 func plainEnd(src []byte, at int) int {
 	for len(src)-at >= 32 {
 		b := (*[32]byte)(src[at:])
@@ -105,8 +105,8 @@ func specialEnd(src []byte, at int) int {
 // are not UTF-8.
 func runesEnd(src []byte, at int) int {
 	for at < len(src) && src[at] >= utf8.RuneSelf {
-		// Three bytes are a character of nearly all scripts that have long runs of them,
-		// and any such bytes are one, but for what 0xE0 and 0xED begin.
+		// Nearly all scripts with long runs of such characters have three bytes for each. Any
+		// such three bytes are a character, except after 0xE0 and 0xED.
 		if c := src[at]; c > 0xE0 && c < 0xF0 && c != 0xED && len(src)-at >= 3 && src[at+1]&0xC0 == 0x80 && src[at+2]&0xC0 == 0x80 {
 			at += 3
 			continue

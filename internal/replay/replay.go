@@ -48,8 +48,8 @@ type Claim struct {
 }
 
 // Claim looks for the first request with a key. It returns a claim if the key is free, else
-// the first answer. The error is a 400 for a key that is too long, a 409 if there is no answer
-// to be given again, or a 503.
+// the first answer. The error is a 400 for a key that is too long. It is a 409 if no answer
+// can be given again, or a 503.
 func (r *Replay) Claim(ctx context.Context, key idempotency.Key, content idempotency.Content, requestID string) (_ *Claim, _ *idempotency.Answer, err error) {
 	defer fault.Recover(&err)
 	if len(key.Key) > idempotency.MaxKey {

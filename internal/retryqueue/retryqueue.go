@@ -39,7 +39,7 @@ type Options struct {
 }
 
 // Queue holds items until an attempt at them succeeds. Items of one key are tried one after
-// the other, different keys at the same time, so that a failing key does not delay the others.
+// the other, and different keys at the same time. So a failing key does not delay the others.
 // It is safe for concurrent use.
 type Queue[T any] struct {
 	options Options

@@ -139,8 +139,8 @@ func TestAQueueHasNoMoreTriesAtOnceThanItMay(t *testing.T) {
 	})
 }
 
-// Of a key whose tries hang, as of an account whose row is locked, one is tried at a time;
-// others wait for none of them, and Run ends while they are tried.
+// If the tries of a key hang, as of an account whose row is locked, one is tried at a time.
+// Others wait for none of them, and Run ends while they are tried.
 func TestAKeyWhoseTriesHangDelaysNoOtherAndNotTheEndOfRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

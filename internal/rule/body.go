@@ -13,8 +13,8 @@ import (
 )
 
 // The rules of JSON request bodies. Names are unique. Names that the gateway reads, edits or
-// counts are spelled exactly, at the top level and directly inside the objects that decide a
-// price or a bound. A body holds no more than its bounds allow. They are read-only.
+// counts are spelled exactly. That holds at the top level and directly inside the objects that
+// decide a price or a bound. A body holds no more than its bounds allow. They are read-only.
 var (
 	// Body is for conversations, with the properties of their tools' schemas.
 	Body = &rawjson.Rules{
@@ -111,11 +111,11 @@ func Read(o *rawjson.Object, rules *rawjson.Rules, data []byte, name string, vis
 	return nil
 }
 
-// Encode marshals a request that was made in Go and reads it as one that came over the wire,
-// so that both obey the same rules. read also gets the typed request, whose fields it need not
-// decode again. It gets nil if the request has an Extra, which may name a member that has a
-// field. members is typed without its methods: its MarshalJSON, for encoding/json, would copy
-// the body and read all of it a second time.
+// Encode marshals a request that was made in Go and reads it like one over the wire, so that
+// both obey the same rules. read also gets the typed request, whose fields it need not decode
+// again. It gets nil if the request has an Extra, which may name a member that has a field.
+// members is typed without its methods: its MarshalJSON, for encoding/json, would copy the
+// body and read all of it a second time.
 func Encode[T, R any](typed *T, members any, hasExtra bool, read func(data []byte, typed *T) (*R, error)) (*R, error) {
 	data, err := json.Marshal(members)
 	switch {
@@ -194,7 +194,7 @@ func Part[T any](p *Problem, name string, raw []byte, table Table, into **T) {
 		return
 	}
 	v := new(T)
-	if err := json.Unmarshal(raw, v, jsontext.AllowDuplicateNames(true)); err != nil { // two members of one name, of which only the first was checked
+	if err := json.Unmarshal(raw, v, jsontext.AllowDuplicateNames(true)); err != nil { // two members of one name: only the first was checked
 		p.Refuse(name, fmt.Sprintf("%q is ambiguous: a member is given twice.", name))
 		return
 	}

@@ -15,7 +15,7 @@ const mostUnknown = 64
 // errUnknown says that a request has members that are not known; which, is asked again.
 var errUnknown = errors.New("a field is not known")
 
-// Unknown are the members of a request that prepaid billing leaves out: the gateway does not
+// Unknown are the members of a request that prepaid billing leaves out. The gateway does not
 // know that they cost no more than the vendor's counts show.
 type Unknown []string
 

@@ -165,7 +165,7 @@ func (p *Problem) AllObey(t Table, o *rawjson.Object, prefix string) bool {
 }
 
 // MaxElements is the most messages, content blocks, tools and tool calls of a request
-// together, and the most elements of any other list that is decoded.
+// together. It is also the most elements of any other list that is decoded.
 const MaxElements = 16_384
 
 // Schema notes a JSON Schema that is too large to be decoded, and reports whether

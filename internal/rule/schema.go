@@ -22,8 +22,8 @@ func (p *Problem) JSONSchema(param string, schema []byte) {
 	p.jsonSchema(param, schema, anyDraft, "draft 04 to draft 2020-12")
 }
 
-// JSONSchemaOfDraft is the same for a vendor that takes a schema for what its $schema names:
-// draft 04, 06, 07, 2019-09 or 2020-12, which it is too where none of them is named.
+// JSONSchemaOfDraft is the same for a vendor that reads a schema by its $schema: draft 04, 06,
+// 07, 2019-09 or 2020-12. A schema that names none of them is of 2020-12.
 func (p *Problem) JSONSchemaOfDraft(param string, schema []byte) {
 	uri := strings.TrimSuffix(rawjson.LookupString(schema, "$schema"), "#")
 	_, uri, _ = strings.Cut(uri, "://json-schema.org/")
@@ -76,7 +76,7 @@ func checkSchema(raw []byte, of metaSchema) error {
 type metaSchema = func() (*jsonschema.Resolved, error)
 
 // The meta-schemas. That of draft 2020-12 is in metaSchemaText (JSON Schema Core, sections 8
-// to 10; Validation, 6 to 9); the others differ from it in a few keywords.
+// to 10; Validation, 6 to 9). The others differ from it in a few keywords.
 var (
 	draft202012 = sync.OnceValues(func() (*jsonschema.Resolved, error) { return newMetaSchema() })
 	olderDraft  = sync.OnceValues(func() (*jsonschema.Resolved, error) { return newMetaSchema(olderKeywords) })

@@ -29,7 +29,7 @@ type PassUnpriced func(name, spelled string) bool
 func (f PassUnpriced) allows(name, spelled string) bool { return f != nil && f(name, spelled) }
 
 // unpricedField is a request member without a price. It costs money that the vendor's counts
-// do not show, or it makes the upstream use another model, address or account than the gateway
+// do not show. Or it makes the upstream use another model, address or account than the gateway
 // has priced. Prepaid billing refuses it (docs/reference/billing.md).
 type unpricedField struct {
 	why string // completes "The field … "
@@ -92,7 +92,7 @@ var unpricedFields = map[string]unpricedField{
 	"mcp_servers":             {why: costsMore, generation: true},                          // Anthropic
 	"advisor":                 {why: otherModel, generation: true},                         // Anthropic
 	"anthropic_beta":          {why: costsMore, generation: true, free: freeBetas},         // Bedrock and Vertex: the header of that name
-	"betas":                   {why: costsMore, generation: true, free: freeBetas},         // Anthropic's SDKs: likewise
+	"betas":                   {why: costsMore, generation: true, free: freeBetas},         // Anthropic's SDKs: the same header
 	"context_management":      {why: costsMore, generation: true, free: onlyClears},        // Anthropic: a compaction is counted apart
 }
 
@@ -276,9 +276,8 @@ func (f *unpricedField) check(name, spelled string, raw []byte, s Scope, tiers [
 	return fault.Invalid(spelled, fmt.Sprintf("The field %q %s. Leave it out.", spelled, f.why))
 }
 
-// isFree reports a value that costs nothing more: null, what the table or the price
-// says, and an array without elements, an object without members and a text without
-// letters.
+// isFree reports a value that costs nothing more. That is null, what the table or the price
+// says, an empty array or object, and a text without letters.
 func (f *unpricedField) isFree(name string, raw []byte, tiers []string) bool {
 	switch {
 	case rawjson.IsNull(raw), f.free != nil && f.free(raw), name == serviceTier && OneOf(tiers...).OK(raw):
@@ -321,8 +320,8 @@ func (p *Paid) Tool(o *rawjson.Object, param string, client func(kind string) bo
 	}
 }
 
-// HostedTool reports whether a vendor runs a tool itself, and what it is called: it has
-// a type that the client does not run, or is of Gemini's form.
+// HostedTool reports whether a vendor runs a tool itself, and what it is called. Such a tool
+// has a type that the client does not run, or Gemini's form.
 func HostedTool(o *rawjson.Object, client func(kind string) bool) (kind string, hosted bool) {
 	for i := range o.Members {
 		m := &o.Members[i]

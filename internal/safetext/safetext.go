@@ -1,5 +1,5 @@
-// Package safetext bounds texts that the gateway did not write, for its messages, its
-// log and its metrics: the codes of vendors, and what callers send.
+// Package safetext bounds texts that the gateway did not write, for its messages, its log and
+// its metrics. They are the codes of vendors, and what callers send.
 package safetext
 
 import (
@@ -13,9 +13,9 @@ import (
 // maxCode is the length up to which a vendor's code is repeated.
 const maxCode = 80
 
-// Code is a code as the log and an operator may have it. A vendor's own code is
-// repeated only if it is a word of letters, digits, "_", "-" and ".", since it
-// could be any text; any other is "upstream_error".
+// Code is a code as the log and an operator may have it. A vendor's own code could be any
+// text. It is repeated only if it is a word of letters, digits, "_", "-" and "."; any other is
+// "upstream_error".
 func Code(code fault.Code) fault.Code {
 	if code != "" && !IsCode(string(code)) {
 		return "upstream_error"
@@ -43,7 +43,7 @@ func Truncate(text string, limit int) string {
 }
 
 // Clean replaces what moves a terminal's cursor, colours it or changes the direction of
-// writing, but line breaks and tabs: log handlers escape only some of these characters.
+// writing, except line breaks and tabs. Log handlers escape only some of these characters.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && Controls(r) {

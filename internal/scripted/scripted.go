@@ -217,8 +217,8 @@ func (p part) names() (namespace, name string) {
 	return "", p.name
 }
 
-// function is the call as a vendor makes it that knows functions alone: the namespace
-// stands before the name, and the text of a custom tool is its one argument.
+// function is the call as a vendor makes it that knows only functions. The namespace stands
+// before the name, and the text of a custom tool is its one argument.
 func (p part) function() part {
 	p.name = strings.ReplaceAll(p.name, ".", "__")
 	if p.verb == "custom" {

@@ -1,6 +1,6 @@
 // Package servertest has what the tests of served gateways share. That is an account with
-// keys, its ledger and a log, streams that a test writes, outputs that it waits on, and
-// addresses of its own.
+// keys, its ledger and a log. It is also streams that a test writes, outputs that it waits on,
+// and addresses of its own.
 package servertest
 
 import (

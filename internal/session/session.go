@@ -1,5 +1,5 @@
 // Package session finds out which conversation a request belongs to. A vendor keeps a prompt
-// cache for each of its accounts, so the requests of one conversation should reach the same
+// cache for each of its accounts. So the requests of one conversation should reach the same
 // channel with the same key.
 package session
 
@@ -118,8 +118,8 @@ func nameOfUser(id string) string {
 	return ""
 }
 
-// prefix returns a hash of how a conversation begins: of its model, its instructions, its
-// tools, and everything to the end of the first turn of its user.
+// prefix returns a hash of how a conversation begins. It covers the model, the instructions,
+// the tools, and everything to the end of the user's first turn.
 func prefix(body *rawjson.Object) []byte {
 	h := sha256.New()
 	to := bufio.NewWriter(h)

@@ -29,8 +29,8 @@ type Budget interface {
 	// Reserve waits until n bytes in all are the Reader's. Less than before gives some back.
 	Reserve(n int64) error
 
-	// Keep says that an event has come whole: it keeps its bytes, but who waits for some
-	// need not wait for the client that reads it.
+	// Keep says that an event has come whole. It keeps its bytes, but others that wait for
+	// memory need not wait for the client that reads it.
 	Keep()
 }
 
@@ -114,13 +114,13 @@ func (r *Reader) Release() {
 	*r = Reader{err: errReleased, opened: true}
 }
 
-// Next returns the next event that has data, as soon as its blank line was
-// read. Events without data or with a blank one, comments and other fields are passed over. The end
-// of src is io.EOF; any other error of src comes after the events that were
-// complete before it; an event over the limit is [ErrTooLarge]. Errors are final.
+// Next returns the next event that has data, as soon as its blank line was read. Events
+// without data or with a blank one, comments and other fields are passed over. The end of src
+// is io.EOF. Any other error of src comes after the events that were complete before it. An
+// event over the limit is [ErrTooLarge]. Errors are final.
 //
-// An event that src ends without a blank line counts only when nothing of its
-// data can be missing: it is "[DONE]" or a whole JSON object.
+// If src ends without a blank line, its last event counts only if it is surely complete:
+// "[DONE]" or a whole JSON object.
 func (r *Reader) Next() (Event, error) {
 	r.Await()
 	if r.reserved {
@@ -135,11 +135,10 @@ func (r *Reader) Next() (Event, error) {
 	return event, nil
 }
 
-// Push adds the next bytes of a stream, of a Reader without a source; it copies them. Take
-// all events that are [Reader.Buffered] before the next Push, which makes the data of the
-// last one invalid: only so the limit bounds the memory. Next without a buffered event says
-// that the stream has ended, and gives its last event or io.EOF. After an error Push does
-// nothing.
+// Push adds the next bytes of a stream, of a Reader without a source; it copies them. Take all
+// events that are [Reader.Buffered] before the next Push, so that the limit bounds the memory.
+// Push makes the data of the last event invalid. Next without a buffered event says that the
+// stream has ended, and gives its last event or io.EOF. After an error Push does nothing.
 func (r *Reader) Push(p []byte) {
 	for len(p) > 0 && r.err == nil {
 		if r.compact(); r.end == len(r.pooled.buf) {
@@ -388,8 +387,8 @@ func splitField(line []byte) (name, value []byte) {
 	return name, value
 }
 
-// appendData adds a data line to the event's data, in place: a line is longer than
-// its value by at least the field's name, so the line feed always fits between.
+// appendData adds a data line to the event's data, in place. The line feed always fits
+// between, because a line is longer than its value by at least the field's name.
 func (r *Reader) appendData(value span) {
 	if !r.hasData {
 		r.hasData, r.data = true, value

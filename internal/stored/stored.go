@@ -1,4 +1,4 @@
-// Package stored keeps responses, and lets requests go on from them: it puts the items that a
+// Package stored keeps responses, and lets requests go on from them. It puts the items that a
 // request refers to into its input, or finds out which vendor keeps them.
 package stored
 

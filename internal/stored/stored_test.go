@@ -22,7 +22,7 @@ func TestAResponseSaysWhetherItIsKept(t *testing.T) {
 		name   string
 		mode   stored.Mode
 		ask    string
-		more   string // a member of the response in the place of the vendor's
+		more   string // a member of the response in place of the vendor's
 		edit   func(*store)
 		logged bool
 		kept   bool

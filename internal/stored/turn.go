@@ -32,8 +32,8 @@ type Turn struct {
 	most         int64           // tokens of the input, with what such a vendor adds to it
 	ctx          context.Context // of the answer: its values are those of what is stored
 
-	// Its own response, once that is whole and is to be kept: the settlement stores it (row),
-	// or it is stored and the settlement decides whether it stays (put).
+	// Its own response, once that is whole and is to be kept. The settlement stores row. put
+	// is already stored, and the settlement decides whether it stays.
 	row, put *state.Response
 }
 
@@ -94,9 +94,9 @@ func (s *Responses) Expand(ctx context.Context, t *Turn, r *responsesop.Request,
 	return t.checkOwn(ctx, r, s.sharedNames(r, routes)) // those in what is stored too
 }
 
-// sharedNames are the names in the request of what lies in the vendor's account that must be
-// the caller's own: those of tools and items that reach a vendor whose channel does not pass
-// them. What the input's text cites is only left out.
+// sharedNames are the names in the request of what lies in the vendor's account and must be
+// the caller's own. They are in tools and items that reach a vendor whose channel does not
+// pass them. What the input's text cites is only left out.
 func (s *Responses) sharedNames(r *responsesop.Request, routes Routes) (own []responsesop.Reference) {
 	r.DropCitations = r.Cites() && !(routes.Passes("file_id", "input") && routes.Passes("container_id", "input"))
 	if !r.DeclaresHosted() || routes.Prepaid && !routes.Passes("tools", "tools") {
@@ -143,9 +143,9 @@ func distinct(refs []responsesop.Reference) []responsesop.Reference {
 	})
 }
 
-// locate finds the channel and the key at which a vendor keeps what a request refers to.
-// Items that only name something are looked up too: where all that is missing is one of
-// those, the request is sent as to a vendor that stores nothing, without them.
+// locate finds the channel and the key at which a vendor keeps what a request refers to. Items
+// that only name something are looked up too. If only one of those is missing, the request is
+// sent without them, as to a vendor that stores nothing.
 func (t *Turn) locate(ctx context.Context, r *responsesop.Request, shared []responsesop.Reference) error {
 	seen, count := map[string]bool{}, 0
 	for ref := range r.AllReferences(shared) {
@@ -297,9 +297,9 @@ func (q *recall) conversation(ctx context.Context) ([][]byte, error) {
 	return slices.Concat(turns...), nil
 }
 
-// again is an item of a response that is stored as part of the input. Only the vendor that
-// has encrypted a thought can read it, by the same account: one that gets another's refuses
-// the request, and so no vendor gets it where it is not certain which of them is asked.
+// again is an item of a response that is stored as part of the input. Only the vendor that has
+// encrypted reasoning can read it, by the same account. Another refuses the request. So no
+// vendor gets it if it is not certain which vendor is asked.
 func (q *recall) again(row *state.Response, item []byte) []byte {
 	sameVendor := q.routes.Only && row.Channel == q.routes.Channel && (q.routes.Key == "" || row.Key == q.routes.Key)
 	return responsesop.Again(item, row.Model == q.r.Model, sameVendor)
@@ -349,9 +349,9 @@ func (t *Turn) Answered(ctx context.Context, channel, key string) {
 // NeedsRequest reports whether the bytes of the request are needed until its end.
 func (t *Turn) NeedsRequest() bool { return t != nil && len(t.input) > 0 }
 
-// Edit makes of a response what the client gets: one that says what it goes on
-// from and whether it is stored. With ended, which says that it is whole, it prepares what
-// the settlement stores, so that a client that has the end can go on from it.
+// Edit makes of a response what the client gets: one that says what it goes on from and
+// whether it is stored. If ended says that the response is whole, Edit prepares what the
+// settlement stores. So a client that has the end can go on from it.
 func (t *Turn) Edit(response []byte, ended bool) []byte {
 	o, err := rawjson.Index(response, nil, nil)
 	if err != nil {

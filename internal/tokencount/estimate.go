@@ -85,8 +85,8 @@ func ObjectQuarters(o *rawjson.Object, without []string) (quarters int64) {
 func Tokens(quarters int64) int64 { return (quarters + 3) / 4 }
 
 // Media counts the inputs of a request that are not text, and their size in its body, which
-// says nothing of their tokens: in bytes, and in the quarters that [Quarters] counts for the
-// same bytes. The zero Media has none.
+// says nothing of their tokens. The size is in bytes, and in the quarters that [Quarters]
+// counts for these. The zero Media has none.
 type Media struct {
 	Images, Files             int64
 	LinkedImages, LinkedFiles int64 // those of them that are not in the body: it only says where they are
@@ -131,7 +131,7 @@ func (m *Media) Merge(n Media) {
 
 // inline counts the content of a file by its kind and its bytes. A sound or a video has many
 // bytes for each token, and a PDF may have few. Only a document whose bytes are text is
-// estimated as text, whatever its client calls it: a vendor counts a short video of a few
+// estimated as text, whatever its client calls it. A vendor counts a short video of a few
 // bytes by its seconds.
 func (m *Media) inline(raw []byte, kind string) {
 	const perToken = 16 // bytes of a sound or a film, at least

@@ -113,7 +113,7 @@ const Fields = 7
 type Report struct {
 	Has     [Fields]bool  // which fields had a usable count
 	N       [Fields]int64 // the counts
-	Anomaly bool          // something in the place of a count was none, or absurd
+	Anomaly bool          // something in place of a count was no count, or absurd
 }
 
 // Member is a member of a usage object: a count, or an object of counts.

@@ -29,9 +29,9 @@ type reader interface {
 	whole(data []byte) error
 }
 
-// writer makes an answer of pieces. They come in this order: begun; what the model said, where
-// other pieces may interrupt a call; finished, perhaps more than once; ended. idle may come
-// between any two.
+// writer makes an answer of pieces. They come in this order: begun, then what the model said,
+// then finished, perhaps more than once, then ended. Other pieces may interrupt a call. idle
+// may come between any two.
 type writer interface {
 	write(p piece) // its text is the reader's
 	flush()        // writes what write has gathered
@@ -57,8 +57,8 @@ type piece struct {
 	// is not decoded.
 	text []byte
 
-	// list is elements of a JSON array, in one line: of said, its tokens with their
-	// probabilities, if they are known; of cited, places that what was said is from.
+	// list is elements of a JSON array, in one line. For said they are its tokens with their
+	// probabilities, if they are known. For cited they are places that what was said is from.
 	list []byte
 
 	id     string               // of begun: the answer's, without the prefix of its wire; of call: the call's
@@ -244,7 +244,7 @@ func (a *answerBody) next() error {
 	return cmp.Or(err, a.made.err)
 }
 
-// document translates a whole answer that came in the place of a stream.
+// document translates a whole answer that came instead of a stream.
 func (a *answerBody) document(data []byte) error {
 	o, err := answer.Document(data)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// blockSequencer orders the pieces of an answer, which may come in any order, by a message's
-// blocks or a response's items: one block after the other, never two open at once.
+// blockSequencer orders the pieces of an answer, which may come in any order. It puts them
+// into a message's blocks or a response's items, one after the other, never two open at once.
 //
 // Pieces of the open block go out at once. The first piece of another block closes it. A tool
 // call, however, is closed only when its arguments are a whole JSON value, or at the end;
@@ -125,9 +125,9 @@ func (w *blockSequencer) add(s *streamBlock, text []byte) error {
 	return nil
 }
 
-// advance sends what can be sent: the text of the first block, and that it ends if
-// another waits and nothing can follow that belongs to it. At the end every block is
-// closed, and nothing waits any longer.
+// advance sends what can be sent: the text of the first block. It also ends that block if
+// another waits and nothing more of it can follow. At the end every block is closed, and
+// nothing waits any longer.
 func (w *blockSequencer) advance(end bool) error {
 	for len(w.queue) > 0 {
 		s := w.queue[0]

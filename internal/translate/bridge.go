@@ -1,17 +1,17 @@
 // Package translate carries a conversation to an upstream that speaks another wire than
 // its caller: chat completions, messages and responses, each to the other two.
 //
-// A request becomes one for a chat completion first, in which all wires meet, and then
-// one of the upstream's wire: messages_to_chat.go and responses_to_chat*.go are the first
-// step, chat_to_messages.go and chat_to_responses.go the second. Each has a table of
-// fields (fields.go), which says what is carried, dropped or refused. A further field is a
-// row of them, with the method that carries it and a pair of requests in testdata. Custom
-// tools of chat are in chat_custom.go.
+// A request first becomes one for a chat completion, in which all wires meet
+// (messages_to_chat.go, responses_to_chat*.go). Then it becomes one of the upstream's wire
+// (chat_to_messages.go, chat_to_responses.go). Each has a table of fields (fields.go), which
+// says what is carried, dropped or refused. A further field is a row of them, with the method
+// that carries it and a pair of requests in testdata. Custom tools of chat are in
+// chat_custom.go.
 //
-// Answers go through pieces (answer.go), so that each wire is read in one file
-// (*_read.go) and written in one (*_write*.go); blocks.go puts pieces that come in any
-// order into that of blocks or items, and ending.go has what an answer ends with. A
-// further wire is a row of wires, with the two steps of its requests, a reader and a writer.
+// Answers go through pieces (answer.go), so each wire is read in one file (*_read.go) and
+// written in one (*_write*.go). blocks.go puts pieces that come in any order into that of
+// blocks or items. ending.go has what an answer ends with. A further wire is a row of wires,
+// with the two steps of its requests, a reader and a writer.
 package translate
 
 import (
@@ -52,10 +52,10 @@ type Options struct {
 	Memory   func(ctx context.Context) sse.Budget
 }
 
-// Bridge makes an upstream that speaks one of chat completions, messages and responses
-// answer all three. What it speaks itself passes untouched. A gateway puts it around
-// every channel, and the Tap of the caller's wire above: a translated stream of a
-// message can hold events that are for the Tap alone.
+// Bridge makes an upstream that speaks one of chat completions, messages and responses answer
+// all three. What it speaks itself passes untouched. A gateway puts it around every channel,
+// and the Tap of the caller's wire above it. A translated stream of a message can hold events
+// that are for the Tap alone.
 func Bridge(o Options) upstream.Middleware {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -91,8 +91,8 @@ type wire struct {
 
 	// read puts a caller's call into chat's words.
 	read func(b *bridge, call *upstream.Call) (*bridgedCall, error)
-	// request puts a conversation into the words of an upstream: the body, as its package
-	// parses it, and the fields of chat's that could not be carried.
+	// request puts a conversation into the words of an upstream. It returns the body, as its
+	// package parses it, and the fields of chat that could not be carried.
 	request func(v *bridgedCall, call *upstream.Call) (body upstream.Body, view any, dropped []string, err error)
 	// reader reads an upstream's answer.
 	reader func(v *bridgedCall, to writer) reader

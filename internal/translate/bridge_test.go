@@ -216,7 +216,7 @@ var richResponse = vendorResponse(reasoningItem("rs_1", `"blob"`, "hm")+`,`+outp
 type scripted struct {
 	op            upstream.Op
 	whole, stream string
-	body          io.Reader // an answer in the place of these
+	body          io.Reader // an answer instead of these
 	err           error     // no answer at all
 
 	call *upstream.Call

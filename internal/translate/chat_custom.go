@@ -109,8 +109,8 @@ func namesOfTools(c *chat.Request) (names *toolNames, custom bool) {
 	return names, custom
 }
 
-// customName is the name of the custom tool that a call is of, as the caller knows it;
-// false if it is of a function, and for a caller who knows functions only.
+// customName is the name of the custom tool that a call is of, as the caller knows it. It is
+// false for a function, and for a caller who knows functions only.
 func (p *piece) customName(names *toolNames) (string, bool) {
 	if names == nil || p.custom {
 		return p.name, names != nil
@@ -158,8 +158,8 @@ func customChunk(dst []byte, index int64, id, name string, head bool, input []by
 	return append(append(dst, input...), `"}}]`...)
 }
 
-// customPiece appends the piece of a call if it is of a custom tool. ok says that it is;
-// nothing is appended where none of the input is known yet.
+// customPiece appends the piece of a call if it is of a custom tool. ok says that it is.
+// Nothing is appended while none of the input is known.
 func (w *chunkWriter) customPiece(dst []byte, p *piece) (delta []byte, ok bool) {
 	if p.name != "" {
 		name, is := p.customName(w.names)

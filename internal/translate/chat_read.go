@@ -105,7 +105,7 @@ func (r *chatReader) event(name string, data []byte) (done bool, err error) {
 	return done, nil
 }
 
-// learn keeps the form of a chunk that made one piece of text only: of the next chunk of that
+// learn keeps the form of a chunk that made one piece of text only. Of the next chunk of that
 // form only the text is read. In a chunk without escapes the text stands as it was read. Its
 // place is certain if it occurs once.
 func (r *chatReader) learn(name string, data []byte) {

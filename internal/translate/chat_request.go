@@ -46,8 +46,8 @@ type chatFunction struct {
 	Extra       jsontext.Value `json:",embed"`
 }
 
-// carriedTools makes a list of tools from those of a chat request; nil if there are none.
-// carry makes a tool of a function and of what stands beside it, custom one of a custom tool.
+// carriedTools makes a list of tools from those of a chat request; nil without tools. carry
+// makes a tool of a function and of what stands beside it; custom makes one of a custom tool.
 // Tools of other types are dropped. carry returns false if the parameters are not a schema.
 func carriedTools[B, T any](m *fieldMapper[B], raw []byte, carry func(f *chatFunction, beside []byte) (T, bool), custom func(c *chatCustom) T) (jsontext.Value, error) {
 	var list []chatTool

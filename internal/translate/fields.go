@@ -99,8 +99,8 @@ func (m *fieldMapper[B]) find(name string) *field[B] {
 	return nil
 }
 
-// dropUnmapped drops the members of an object that no row carries and that ask for
-// something. path is that of the object; it is empty or ends in a point.
+// dropUnmapped drops the members of an object that no row carries and that ask for something.
+// path is the path of the object; it is empty or ends in a point.
 func (m *fieldMapper[B]) dropUnmapped(path string, members iter.Seq2[string, []byte]) {
 	for name, raw := range members {
 		f := m.find(path + name)

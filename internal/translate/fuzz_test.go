@@ -112,9 +112,9 @@ func FuzzARequestIsTranslatedOrRefused(f *testing.F) {
 	})
 }
 
-// FuzzAnUpstreamOfResponses: whatever an upstream of responses sends, the chunks and the
-// events that are made of it are in order, byte by byte the same, and only a whole
-// response ends without an error; and so it is with its whole answers.
+// FuzzAnUpstreamOfResponses: whatever an upstream of responses sends, the chunks and events
+// that are made of it are in order, byte by byte the same. Only a whole response ends without
+// an error. The same holds for its whole answers.
 func FuzzAnUpstreamOfResponses(f *testing.F) {
 	for _, row := range responseRows {
 		response := vendorResponse(row.output, row.members)

@@ -98,9 +98,9 @@ type messagesToChatBuilder struct {
 }
 
 // messagesToChat translates a request for a message into one for a chat completion, as
-// messagesToChatFields says field by field. dropped are the fields that chat has no words
-// for and that are hints only; a field that would change the answer's meaning by its
-// absence is refused with a fault.InvalidRequest instead, unless drops has it.
+// messagesToChatFields says field by field. dropped are the fields that chat has no words for
+// and that are only hints. A field whose absence would change the answer's meaning is refused
+// with a fault.InvalidRequest, unless drops has it.
 func messagesToChat(r *messages.Request, drops ...string) (c *chatop.Request, dropped []string, err error) {
 	body := r.Body
 	if !body.IsObject() { // typed: members without a field are only in the JSON

@@ -21,9 +21,9 @@ const messagePrefix = "msg_"
 // messageWriter makes a message: its events, or the whole of it.
 //
 // In a stream, reasoning that the client does not ask for passes as hidden events, which the
-// gateway's Tap takes out. In a whole message, arguments of a tool call that are not a JSON
-// object, such as those that max_tokens cut, become {"_raw": text}: the answer was paid for,
-// and a tool that checks its input tells the model.
+// gateway's Tap takes out. In a whole message, the arguments of a tool call can fail to be a
+// JSON object, for instance because max_tokens cut them. They become {"_raw": text}. The
+// answer was paid for, and a tool that checks its input tells the model.
 type messageWriter struct {
 	written
 	model  string // as the client named it

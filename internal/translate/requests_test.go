@@ -27,9 +27,9 @@ import (
 
 // requestTranslations are the translations of requests. testdata has two files of each: the
 // pairs (name.txt), and the table that the docs link to (name_fates.golden). A pair is its
-// name ("case"), the request ("from"), and either what it becomes ("to"), with the tools
-// that are called otherwise ("name") and the fields that are dropped ("drop"), or the
-// refusal ("400").
+// name ("case"), the request ("from"), and either the result ("to") or the refusal ("400").
+// With the result come the tools with other names ("name") and the fields that are dropped
+// ("drop").
 var requestTranslations = []struct {
 	name      string
 	translate func(body []byte) (out []byte, names *toolNames, dropped []string, err error)

@@ -35,7 +35,7 @@ type responsesReader struct {
 type readItem struct {
 	call   int64      // the index of a call, or -1
 	custom bool       // it is a call of a custom tool
-	wrote  []readPart // parts of which something was passed on
+	wrote  []readPart // parts that were passed on at least in part
 	done   bool
 }
 
@@ -281,7 +281,7 @@ var partKinds = map[string]struct {
 	"summary_text":   {thought, "text"},
 }
 
-// rest passes on the parts of an item of which nothing came before.
+// rest passes on the parts of an item that had not begun.
 func (r *responsesReader) rest(it *readItem, counted string, parts []byte) error {
 	for i, raw := range rawjson.Elements(parts) {
 		part := readPart{counted, int64(i)}

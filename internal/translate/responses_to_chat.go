@@ -142,9 +142,8 @@ type responsesToChatBuilder struct {
 
 // responsesToChat translates a request for a response into one for a chat completion, as
 // responsesToChatFields says field by field. names are those of its tools in chat. dropped are
-// the fields that chat has no words for and that are hints only; a field that would
-// change the answer's meaning by its absence is refused with a 400 instead, unless drops
-// has it.
+// the fields that chat has no words for and that are only hints. A field whose absence would
+// change the answer's meaning is refused with a 400, unless drops has it.
 func responsesToChat(r *responses.Request, open func(sealed string) (thoughts []byte, ok bool), drops ...string) (c *chatop.Request, names *toolNames, dropped []string, err error) {
 	body := r.Body
 	if !body.IsObject() { // typed: members without a field are only in the JSON

@@ -42,8 +42,8 @@ func openMarked(sealed string) ([]byte, bool) {
 	return []byte(strings.TrimPrefix(sealed, "th1.")), strings.HasPrefix(sealed, "th1.{")
 }
 
-// fromResponse is what a chat upstream gets of the body of a request for a response, the
-// names of the tools that are not functions of the same name, and what is dropped.
+// fromResponse is what a chat upstream gets of the body of a request for a response. It also
+// returns the names of the tools that are not functions of the same name, and what is dropped.
 func fromResponse(body []byte) (out []byte, names *toolNames, dropped []string, err error) {
 	r, err := asResponse(body)
 	if err != nil {

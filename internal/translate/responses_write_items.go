@@ -229,8 +229,8 @@ func (w *responseWriter) appendSealed(dst []byte, s *streamBlock) []byte {
 }
 
 // sendText sends what an item says, and keeps it for its end. Pieces of text that came
-// together leave in one event: what a client and the gateway's Tap do with an event costs
-// more than its text (BenchmarkServe of package server).
+// together are sent in one event. The client and the gateway's Tap spend more on an event than
+// on its text (BenchmarkServe of package server).
 func (w *responseWriter) sendText(s *streamBlock) {
 	const most = 512 // bytes of text that are gathered
 	item := &s.item
@@ -438,9 +438,9 @@ func isBlank(text []byte) bool {
 }
 
 // customInput takes the input of a custom tool out of the arguments of the function that
-// stands for it in chat, {"input":"…"}, as they come. What stands within the string is
-// taken as it is; only what no JSON string can have is written as it must be, since a
-// model that leaves out an escape means the character.
+// stands for it in chat, {"input":"…"}, as they come. It takes the content of the string as it
+// is. It escapes only what no JSON string can have: a model that leaves out an escape means
+// the character.
 type customInput struct {
 	text   []byte // until now, as it stands within a JSON string
 	at     int    // of inputOpening, how much came
@@ -489,9 +489,9 @@ func (in *customInput) read(piece string) {
 	}
 }
 
-// readEscape reads the escape that a text begins with, or a pair of surrogates: how many
-// bytes it has, and how it is written; 0 if it is not whole. A backslash that begins no
-// escape is one, and half of a pair is U+FFFD.
+// readEscape reads the escape, or the pair of surrogates, that a text begins with. It returns
+// how many bytes it has, and how it is written; 0 if it is not whole. A backslash that begins
+// no escape is one, and half of a pair is U+FFFD.
 func readEscape(s string) (taken int, written string) {
 	const lone = `\ufffd`
 	switch {

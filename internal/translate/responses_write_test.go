@@ -465,9 +465,9 @@ func TestAResponseThatGoesWrongEndsInAnErrorAfterWhatCame(t *testing.T) {
 	}
 }
 
-// TestEventsAreInOrderWhateverAVendorOfChatSends has chunks in any order: calls with and
-// without an index, an id and a name in any of their pieces, mixed with each other and
-// with text, finish reasons and counts anywhere, errors, and an end anywhere.
+// TestEventsAreInOrderWhateverAVendorOfChatSends has chunks in any order. Calls come with and
+// without an index, an id and a name in any of their pieces, mixed with each other and with
+// text. Finish reasons, counts, errors and an end come anywhere.
 func TestEventsAreInOrderWhateverAVendorOfChatSends(t *testing.T) {
 	chunk := rapid.Custom(func(t *rapid.T) string {
 		pick := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(t, name) }

@@ -14,9 +14,9 @@ import (
 // take its own reasoning back: an opaque text beside reasoning_content. The client sends it
 // back unchanged with that. In a stream its pieces are concatenated.
 //
-// It is a row of pieces, one for each block of reasoning: "t", the length of its text in
-// bytes, ".", the length of its signature in bytes, ".", the signature. A block that the
-// upstream encrypted is "r", its length in bytes, ".", the block. A reasoning item of an
+// It is a row of pieces, one for each block of reasoning. A piece is "t", the length of its
+// text in bytes, ".", the length of its signature in bytes, ".", the signature. A block that
+// the upstream encrypted is "r", its length in bytes, ".", the block. A reasoning item of an
 // upstream of Responses is "e", the length of its encrypted_content in bytes, ".", the
 // content, whatever of its text was shown. Anything else that a vendor of chat wants back is
 // "v", its length in bytes, ".", the value, sealed (wanted.go). What an upstream of one wire

@@ -12,10 +12,10 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Some vendors of chat put members into an answer that only they can read, and refuse the
-// next turn without them: Gemini signs each call (extra_content.google.thought_signature),
-// OpenRouter gives encrypted reasoning_details. Messages and responses have no place for
-// them. They travel sealed in reasoningSignature, and go back to the same vendor alone.
+// Some vendors of chat put members into an answer that only they can read, and refuse the next
+// turn without them. Gemini signs each call (extra_content.google.thought_signature).
+// OpenRouter gives encrypted reasoning_details. Messages and responses have no place for them.
+// They travel sealed in reasoningSignature, and go back to the same vendor alone.
 
 // The members that a vendor wants back with a call, and with a message.
 var (

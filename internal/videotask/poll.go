@@ -114,7 +114,7 @@ func (v *Tasks) entry(id string) *entry {
 	return e
 }
 
-// begin makes the poll of a task of which none runs. The caller holds the lock.
+// begin makes the poll of a task that has no running poll. The caller holds the lock.
 func (v *Tasks) begin(e *entry, t *video.Task, byDue bool) *Poll {
 	e.poll = &Poll{Task: t, tasks: v, entry: e, byDue: byDue, done: make(chan struct{})}
 	return e.poll
@@ -229,9 +229,9 @@ func (v *Tasks) take(t *video.Task, now time.Time) {
 // did not take. The caller makes each poll in another goroutine.
 //
 // After the end of ctx Due waits for the polls that run then; callers of Refresh may begin
-// others meanwhile. What an upstream took must be stored: each step that is left is tried once
-// more before the last polls are waited for, and again after them. Only one Due may be active
-// at a time.
+// others meanwhile. What an upstream took must be stored. So each step that is left is tried
+// once more before the last polls are waited for, and again after them. Only one Due may be
+// active at a time.
 func (v *Tasks) Due(ctx context.Context) iter.Seq[*Poll] {
 	return func(yield func(*Poll) bool) {
 		v.setActive(true)
@@ -345,10 +345,10 @@ func (v *Tasks) claim(ctx context.Context, now time.Time) {
 	}
 }
 
-// due begins the polls that are due, the longest overdue first and of each channel a
-// limited number, and returns them with the time until the next one is due. Polls that
-// callers began take none of Due's places: a vendor that leaves many of them waiting
-// holds up no other vendor's tasks.
+// due begins the polls that are due, the longest overdue first, and of each channel a limited
+// number. It returns them with the time until the next one is due. Polls that callers began
+// take none of Due's places: a vendor that leaves many of them waiting holds up no other
+// vendor's tasks.
 func (v *Tasks) due(now time.Time) (due []*Poll, wait time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package videotask keeps the task of a video from its submission to its end: it is created
-// with its hold, polled, and ended with its settlement and its webhook. The caller asks the
-// vendors, between [Tasks.Due] or [Tasks.Show] and [Poll.End].
+// Package videotask keeps the task of a video from its submission to its end. The task is
+// created with its hold, polled, and ended with its settlement and its webhook. The caller
+// asks the vendors, between [Tasks.Due] or [Tasks.Show] and [Poll.End].
 package videotask
 
 import (
@@ -223,9 +223,8 @@ func (v *Tasks) writeAgain(ctx context.Context, w write, _ int) error {
 	return nil
 }
 
-// write writes a step to the store. If another process has given the submission
-// up meanwhile, the step is applied on top of that, since a video that an upstream
-// took must not be forgotten.
+// write writes a step to the store. If another process has given the submission up meanwhile,
+// the step is applied on top: a video that an upstream took must not be forgotten.
 func (v *Tasks) write(ctx context.Context, w write) (err error) {
 	defer fault.Recover(&err)
 	made, err := v.Store.Change(ctx, w.step, w.answer)

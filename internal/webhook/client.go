@@ -112,9 +112,9 @@ const (
 	headerSignature = "Webhook-Signature"
 )
 
-// Sign returns the three headers of Standard Webhooks: the id of the delivery, the
-// time of this attempt in Unix seconds, and a signature by each secret, in their
-// order. Two secrets sign while one replaces the other.
+// Sign returns the three headers of Standard Webhooks. They are the id of the delivery, the
+// time of this attempt in Unix seconds, and a signature by each secret, in their order. Two
+// secrets sign while one replaces the other.
 func Sign(id string, at time.Time, body []byte, secrets ...webhook.Secret) http.Header {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	var signatures []string
@@ -299,8 +299,8 @@ func endsInNumber(host string) bool {
 	return strings.Trim(last, "0123456789") == ""
 }
 
-// isLocal reports whether a name stands for this machine or network everywhere:
-// one without a dot, and what RFC 6761, RFC 6762 and ICANN set aside.
+// isLocal reports whether a name stands for this machine or network everywhere. Such names
+// have no dot, or RFC 6761, RFC 6762 or ICANN set them aside.
 func isLocal(host string) bool {
 	dot := strings.LastIndexByte(host, '.')
 	last := strings.ToLower(host[dot+1:])

@@ -43,7 +43,7 @@ type Store interface {
 	// Admit counts the bytes of a response that will be stored. It fails with a
 	// fault.InvalidRequest if its account keeps as much as it may.
 	Admit(account string, bytes int) error
-	// Put stores a response that was admitted, in the place of one of the same account and id.
+	// Put stores a response that was admitted. It replaces one of the same account and id.
 	Put(ctx context.Context, r Response) error
 	// Get returns the account's response with that id, or the one whose output has an item with
 	// that id. It returns nil if there is none, if it is another account's, or if it has

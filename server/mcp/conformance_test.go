@@ -36,9 +36,8 @@ func conformanceSuite(t *testing.T) (dir, node string) {
 	return dir, node
 }
 
-// notOurs begin the names of scenarios of what this server does not do: it never asks
-// its client, which needs a session that one process keeps, and it has no resources
-// and no prompts.
+// notOurs begin the names of scenarios that this server does not serve. It never asks its
+// client, which needs a session that one process keeps. It has no resources and no prompts.
 var notOurs = []string{"tools-call-sampling", "tools-call-elicitation", "elicitation-", "resources-", "prompts-", "completion-"}
 
 // The scenarios that need nothing of the server but tools.

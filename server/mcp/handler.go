@@ -196,9 +196,9 @@ func checkBatch(data []byte) error {
 // requestKey is a request's id as a key: the number 1 and the text "1" are two.
 func requestKey(id jsontext.Value) string { return strings.TrimSpace(string(id)) }
 
-// checkOrigin refuses requests of web pages of other origins. Such a page can make a browser
-// call a server that only the browser's machine reaches, under a name that the page's owner
-// points there (DNS rebinding).
+// checkOrigin refuses requests of web pages of other origins. Such a page's owner can point
+// its name at a server that only the browser's machine reaches, and make the browser call it
+// (DNS rebinding).
 func (h *Handler) checkOrigin(r *http.Request) error {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(h.o.Origins, origin) {
@@ -236,7 +236,7 @@ func isLoopback(host string) bool {
 // sessionHeader names a session of the versions of the protocol that have them.
 const sessionHeader = "Mcp-Session-Id"
 
-// A session's id proves that it was issued for the key that comes with it: it ends in an
+// A session's id proves that it was issued for the key that comes with it. It ends in an
 // authentication code that only the key's holder can make. So the server keeps nothing of a
 // session, any node knows its ids, also after a restart, and an id is worthless with another
 // key.

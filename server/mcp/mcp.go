@@ -1,8 +1,7 @@
-// Package mcp offers a gateway's operations to agents, as tools of the Model
-// Context Protocol: over HTTP as a Handler, and over a pair of pipes. A tool call
-// is a request to the gateway like any other, with the same key, limits,
-// idempotency and ledger. It keeps no state of a session, so that any node can
-// answer any request, before a restart and after it.
+// Package mcp offers a gateway's operations to agents, as tools of the Model Context Protocol.
+// It speaks over HTTP as a Handler, and over a pair of pipes. A tool call is a request to the
+// gateway like any other, with the same key, limits, idempotency and ledger. It keeps no state
+// of a session, so that any node can answer any request, before a restart and after it.
 package mcp
 
 import (
@@ -38,9 +37,8 @@ type Options struct {
 	// progress; zero means 10 minutes. Without that it is 45 s, since many clients
 	// give up after a minute.
 	MaxWait time.Duration
-	// KeepAlive is the silence after which a client that waits for a tool hears
-	// something, so that nothing in between takes the connection for dead; zero
-	// means 15 s.
+	// KeepAlive is the silence after which a client that waits for a tool gets a message, so
+	// that no proxy takes the connection for dead. Zero means 15 s.
 	KeepAlive time.Duration
 }
 

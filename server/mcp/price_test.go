@@ -53,9 +53,9 @@ func (s *fixture) post(t *testing.T, session *sdk.ClientSession, path, body stri
 	return before - s.Posted(t)
 }
 
-// TestEachUseOfAToolIsPaidOnceAsItWasEstimated makes every use twice with its label:
-// its price is that of the estimate, of the result and of the API, its schemas let
-// arguments and result pass, and the repetition is answered with what was paid for.
+// TestEachUseOfAToolIsPaidOnceAsItWasEstimated makes every use twice with its label. Its price
+// is that of the estimate, of the result and of the API. Its schemas let arguments and result
+// pass. The repetition is answered with what was paid for.
 func TestEachUseOfAToolIsPaidOnceAsItWasEstimated(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
 	session := s.client(t)

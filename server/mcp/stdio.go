@@ -25,10 +25,10 @@ import (
 // maxLine bounds a message of a client; a server takes no larger one by default.
 const maxLine = 32 << 20
 
-// Serve serves one client over a pair of pipes, each line a message: it forwards the
-// messages to the MCP server at a URL and writes its answers. For a Handler of the
-// same process, client is one of package server. Calls belong to the key; a zero key
-// is right where the gateway has no Authenticator, or ctx has a principal.
+// Serve serves one client over a pair of pipes, each line a message. It forwards the messages
+// to the MCP server at a URL and writes its answers. For a Handler of the same process, client
+// is one of package server. Calls belong to the key; a zero key is right where the gateway has
+// no Authenticator, or ctx has a principal.
 //
 // It returns nil when in or ctx ends, after it has cancelled the requests that still
 // run then. It closes neither pipe: where ctx ends it, a read of in goes on until that

@@ -19,9 +19,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// tool is one row of the table of tools. One that costs money has request, which
-// makes a request of the API, and answer, which makes a result of its answer; any
-// other has run.
+// tool is one row of the table of tools. A tool that costs money has request, which makes a
+// request of the API, and answer, which makes a result of its answer. Any other has run.
 type tool struct {
 	name, title, description string
 	fields                   []field

@@ -84,10 +84,10 @@ func (v *vendorError) publicCode() fault.Code {
 	return fault.Code(v.kind)
 }
 
-// oversized reports whether a rate limit refuses the request for its own size, so waiting
-// does not help: all input tokens of the minute were still left
-// (https://docs.claude.com/en/api/rate-limits#response-headers). The message is the same
-// for a request that came after too many others.
+// oversized reports whether a rate limit refuses the request for its own size, so waiting does
+// not help. All input tokens of the minute were still left
+// (https://docs.claude.com/en/api/rate-limits#response-headers). The message is the same for a
+// request that came after too many others.
 func oversized(h http.Header) bool {
 	limit, err := strconv.ParseUint(h.Get("Anthropic-Ratelimit-Input-Tokens-Limit"), 10, 64)
 	left, err2 := strconv.ParseUint(h.Get("Anthropic-Ratelimit-Input-Tokens-Remaining"), 10, 64)

@@ -87,7 +87,7 @@ func (d *driver) videoReply(ctx context.Context, call *upstream.Call, resp *http
 	return reply, nil
 }
 
-// joinMessageTexts joins the text blocks of a message by line feeds, in the place of the
+// joinMessageTexts joins the text blocks of a message by line feeds, instead of the
 // first: the API allows several, the vendor one.
 func joinMessageTexts(body upstream.Body) upstream.Body {
 	input, err := rawjson.Index(body.Raw("input"), nil, nil)

@@ -249,8 +249,8 @@ func (l *Lists) Await(ctx context.Context) {
 	}
 }
 
-// Of is the list of a source; an empty one if it is not watched, or its vendor is another
-// one than that of the list.
+// Of is the list of a source. It is empty if the source is not watched, or if its vendor
+// differs from that of the list.
 func (l *Lists) Of(s Source) List {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -56,10 +56,10 @@ func parseError(data []byte) (v vendorError, ok bool) {
 	return v, true
 }
 
-// parseBare reads an error that is not under "error": a message alone (Cohere, Mistral,
-// Amazon), an object of the kind "error" (Mistral, vLLM), a detail (Mistral, NVIDIA, and
-// FastAPI's servers), or MiniMax's base_resp. An answer has choices, data or output, and
-// none of these.
+// parseBare reads an error that is not under "error". It is a message alone (Cohere, Mistral,
+// Amazon), or an object of the kind "error" (Mistral, vLLM). Or it is a detail (Mistral,
+// NVIDIA, and FastAPI's servers), or MiniMax's base_resp. An answer has choices, data or
+// output, and none of these.
 func parseBare(o *rawjson.Object) (v vendorError, ok bool) {
 	if base := o.Raw("base_resp"); !rawjson.IsNull(base) {
 		b, err := rawjson.Index(base, nil, nil)

@@ -5,10 +5,10 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// aliased are the members of requests that name something of the caller's at the vendor: who
-// its user is, or which cache or session a prompt belongs to. All accounts share the vendor's
-// account. As they came, one account could read from its cache whether another has sent a
-// prompt, or have the vendor block another's user.
+// aliased are the members of requests that name something of the caller's at the vendor. They
+// say who its user is, or which cache or session a prompt belongs to. All accounts share the
+// vendor's account. As they came, one account could read from its cache whether another has
+// sent a prompt, or have the vendor block another's user.
 var aliased = []string{
 	"user", "user_id", "safety_identifier", // OpenAI's, Z.ai's
 	"prompt_cache_key", "prompt_cache_isolation_key", "cache_salt", "session_id", // OpenAI's, Fireworks', vLLM's, OpenRouter's

@@ -43,11 +43,11 @@ func positive(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// attempt is one try at one channel from the selection to the end of the answer,
-// whose body it is. It holds a slot of the channel, a token of its circuit breaker and
-// a place in the statistics, which it gives back when it is decided whether the answer
-// counts and that has ended. One timer serves all time-outs: a read only notes when it
-// began, and the timer looks at that when it fires and sets itself anew.
+// attempt is one try at one channel from the selection to the end of the answer, whose body it
+// is. It holds a slot of the channel, a token of its circuit breaker and a place in the
+// statistics. It gives them back when the answer has ended and it is decided whether the
+// answer counts. One timer serves all time-outs: a read only notes when it began. The timer
+// looks at that when it fires, and sets itself anew.
 type attempt struct {
 	*route
 	now     func() time.Time

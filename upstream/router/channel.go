@@ -32,19 +32,18 @@ type Channel struct {
 	Name string
 	// Upstream answers the channel's calls. The caller of New closes it.
 	Upstream upstream.Upstream
-	// Models leads from public to upstream ids. With the upstream id "*" the public id
-	// "*" passes every id through as it is, and one such as "groq/*" every id that begins
-	// with "groq/", without that. An id that is named wins, then the longest prefix.
+	// Models maps public ids to upstream ids. {"*": "*"} passes every id through unchanged.
+	// {"groq/*": "*"} passes every id that begins with "groq/", without that prefix. An id
+	// that is named wins, then the longest prefix.
 	Models map[string]string
-	// Discovered leads likewise from public ids to those of models that the vendor says
-	// it has; nil for a channel that does not ask. Such an id is served only where no
-	// other channel names it in Models or passes it through, so that a vendor cannot
-	// attract the calls of a model by listing it. Channels that all discovered an id
-	// share its calls. Models goes first. An id that the upstream does not support is
-	// left out.
+	// Discovered maps public ids to those of models that the vendor lists; nil for a channel
+	// that does not ask. Such an id is served only if no other channel names it in Models or
+	// passes it through. So a vendor cannot attract the calls of a model by listing it.
+	// Channels that all discovered an id share its calls. An id in Models goes first. An id
+	// that the upstream does not support is left out.
 	Discovered map[string]string
-	// DefersToDiscovered has "*" not pass an id through that another channel discovered, which
-	// then serves it, unless Discovered has it too.
+	// DefersToDiscovered keeps "*" from passing an id through that another channel discovered.
+	// That channel then serves it, unless Discovered has it too.
 	DefersToDiscovered bool
 	// Priority orders channels: the lowest number is asked first.
 	Priority int
@@ -58,9 +57,9 @@ type Channel struct {
 	// RPM is how many calls the upstream takes in a minute; 0 for any number. A
 	// second's worth of them may come at once.
 	RPM int
-	// Drain is for how long a stream is read on after its client left, so that it is
-	// charged as the vendor reports: for a vendor whose bill cancelling does not stop.
-	// 0 cancels at once; at most [MaxDrain].
+	// Drain is how long a stream is read on after its client disconnected, so that it is
+	// charged as the vendor reports. It is for a vendor that bills cancelled streams. 0
+	// cancels at once; at most [MaxDrain].
 	Drain time.Duration
 	// CachePrompts has the prompts of conversations that become messages for the channel
 	// marked for the vendor's cache, unless their caller marks some.
@@ -71,21 +70,21 @@ type Channel struct {
 	// and only for a client that asks to see it.
 	Thinking string
 	// Drop names the top-level request fields that the upstream refuses, and those that its
-	// API format has no words for: by the client's names for them or by those of chat
-	// completions. A call for several candidates is refused rather than sent without its n.
+	// API format has no words for. The names are the client's or those of chat completions. A
+	// call for several candidates is refused rather than sent without its n.
 	Drop []string
 	// Rename leads from top-level request fields to the upstream's names for
 	// them. A field that has the new name already wins. Messages for an upstream that
 	// has chat completions too are sent as they are: the names are those of OpenAI's wire.
 	Rename map[string]string
-	// SessionHeader is the header in which the upstream gets the session of a call that
-	// has one, as 32 hexadecimal digits from which the client's own name for it cannot be
-	// found; empty for none.
+	// SessionHeader is the header in which the upstream gets the session of a call; empty for
+	// none. The session is sent as 32 hexadecimal digits from which the client's own name for
+	// it cannot be found.
 	SessionHeader string
-	// Pass names the request fields that cost money without a price, or choose
-	// another model or account, which the channel takes all the same where
-	// billing is prepaid; and those by which callers name their users and caches, which
-	// the upstream gets as they are ([upstream.Call.Alias]).
+	// Pass names request fields that the channel takes although they cost money without a
+	// price, or choose another model or account, and billing is prepaid. It also names the
+	// fields for callers' users and caches that the upstream gets unchanged
+	// ([upstream.Call.Alias]).
 	Pass []string
 }
 
@@ -104,16 +103,16 @@ type ChannelInfo struct {
 	// CircuitOpens is how often its circuit breaker opened since the start, reloads
 	// included.
 	CircuitOpens int64
-	// Latency is how long the upstream lately took to the first content, or to
-	// the whole of an answer that is not streamed; 0 if it is not known, and 10 ms
-	// for all that is quicker.
+	// Latency is how long the upstream lately took to the first content, or to the whole of an
+	// answer that is not streamed. It is 0 if it is not known, and 10 ms for all that is
+	// quicker.
 	Latency time.Duration
 	// LastError is the code and the upstream's status of the last failure; empty
 	// if there was none.
 	LastError string
-	// Discovers says that the channel's vendor is asked for its models. Listed is when
-	// its last good list came, and ListError why the last request for one failed; the
-	// Router leaves these two to who asks (package discovery).
+	// Discovers says that the channel's vendor is asked for its models. Listed is when its
+	// last good list came, and ListError why the last request for one failed. Package
+	// discovery sets these two, not the Router.
 	Discovers bool
 	Listed    time.Time
 	ListError string
@@ -308,8 +307,8 @@ func isOther(a, b upstream.Upstream) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a != b
 }
 
-// mayOpen reports whether the channel's breaker may open though it answers at times:
-// no more than half of a priority's channels are left out for that.
+// mayOpen reports whether the breaker of a channel that still answers at times may open. No
+// more than half of a priority's channels are left out for that.
 func (c *channel) mayOpen() bool {
 	out := 0
 	for _, p := range c.peers {
@@ -367,10 +366,10 @@ func (c *channel) info(now time.Time) ChannelInfo {
 // maxRemovedPaused bounds how many removed channels are remembered as paused.
 const maxRemovedPaused = 1000
 
-// restorePauses pauses those of the next Router's channels that come back and were
-// paused when they went: a file that lacks a channel for one reload is often a
-// mistake, which must not end an operator's pause. It returns the paused channels that
-// are removed from then on, the last to go last.
+// restorePauses pauses those of the next Router's channels that come back and were paused when
+// they went. A file that lacks a channel for one reload is often a mistake, which must not end
+// an operator's pause. It returns the paused channels that are removed from then on, the last
+// to go last.
 func (r *Router) restorePauses(next []*channel) (removed []string) {
 	for _, name := range r.removedPaused {
 		if i := indexOf(next, name); i >= 0 {

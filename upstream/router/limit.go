@@ -78,8 +78,8 @@ func (l *concurrencyLimiter) enqueue(w *waiter, limit int) bool {
 	return true
 }
 
-// grant gives the free slots to the first in the queue: more than one where a
-// reload made more of them, and none where it left fewer.
+// grant gives the free slots to the first in the queue. A reload can make several slots free,
+// or leave none.
 func (l *concurrencyLimiter) grant() {
 	for len(l.queue) > 0 && l.inUse < l.limit {
 		w := l.queue[0]
@@ -105,9 +105,8 @@ func (w *waiter) stop() {
 	}
 }
 
-// rateLimiter spreads a channel's calls over the minute: never more than rpm begin
-// within any minute, and at most a second's worth of them at once. A nil limiter
-// is no limit.
+// rateLimiter spreads a channel's calls over the minute. Never more than rpm begin within any
+// minute, and at most a second's worth of them at once. A nil limiter is no limit.
 type rateLimiter struct {
 	rpm    int
 	tokens *rate.Limiter
@@ -153,11 +152,11 @@ func (l *rateLimiter) delay(now time.Time) time.Duration {
 	return time.Duration(missing / float64(l.tokens.Limit()) * float64(time.Second))
 }
 
-// waitForCapacity begins an attempt at one of the candidates when all of those that
-// may be asked are at a limit: where only the rate is exceeded when its time comes,
-// else when one of all of them has a slot. The error of a call that waits too long
-// says when to come back. There is neither an attempt nor an error if the candidate
-// must not be asked any more, though waiting time is left.
+// waitForCapacity begins an attempt at one of the candidates when all that may be asked are at
+// a limit. If a candidate has only its rate exceeded, the attempt begins when its time comes.
+// Otherwise it begins when any of them has a slot. The error of a call that waits too long
+// says when to come back. There is neither an attempt nor an error if the candidate must not
+// be asked any more, though waiting time is left.
 func (r *Router) waitForCapacity(ctx context.Context, s *selection, all []candidate, best availability) (a *attempt, err *fault.Error) {
 	var c *candidate // with a free slot, the one whose rate allows a call soonest
 	var full []*candidate

@@ -12,16 +12,16 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
 
-// selection is what the attempts of one call have in common: the routes that it may
-// take, those that failed, and how long it may still wait.
+// selection is what the attempts of one call share: the routes that it may take, those that
+// failed, and how long it may still wait.
 type selection struct {
 	call           upstream.Call // a copy, for which the caller's needs no memory of its own
 	routes         []route
 	pinned         bool         // its one channel is asked whatever its state is
 	tried          []*channel   // not to be asked again
 	retriedSame    bool         // its one channel was asked once more
-	refusedKeys    []string     // for each of which a channel was asked with another key
-	attempts       int          // of which a vendor may know
+	refusedKeys    []string     // for each of them a channel was asked with another key
+	attempts       int          // that a vendor may know of
 	unsaid         *fault.Error // of the channel that cannot say the request and is the first in the order of routes; nil if none was found
 	unsaidRoute    int          // its index
 	preferred      *channel     // the first of all in the order of the call's session; nil without one
@@ -87,9 +87,9 @@ func (r *Router) next(ctx context.Context, s *selection) (*attempt, *fault.Error
 	}
 }
 
-// passOver takes a channel off the selection that cannot say the request, as if its
-// attempt had not been: it costs nothing, and a session's next channel is its first then.
-// Of several refusals the caller gets that of the first route, whichever was found first.
+// passOver takes a channel that cannot say the request off the selection, as if there had been
+// no attempt. It costs nothing, and a session's next channel then counts as its first. Of
+// several refusals the caller gets that of the first route, whichever was found first.
 func (s *selection) passOver(a *attempt, refusal *fault.Error, now time.Time) {
 	s.tried = append(s.tried, a.channel)
 	s.attempts--
@@ -106,16 +106,15 @@ func (s *selection) passOver(a *attempt, refusal *fault.Error, now time.Time) {
 	}
 }
 
-// accountOnly reports whether the circuit breakers of the best that are left are open
-// for the call's account alone, which must not spend the retry budget of all there.
+// accountOnly reports whether the best channels that are left have circuits that are open for
+// the call's account alone. The call must not spend the retry budget of all on them.
 func accountOnly(all []candidate, best availability) bool {
 	return !slices.ContainsFunc(all, func(c candidate) bool { return c.availability == best && !c.accountOnly })
 }
 
-// tryBegin begins an attempt at the candidate, which is of the best availability that is
-// left; nil if there is no capacity any more. Where even the best is kept away by its
-// circuit breaker, the attempt is forced past that: a channel that may work is better than
-// none.
+// tryBegin begins an attempt at the candidate, which is of the best availability that is left;
+// nil if there is no capacity any more. If a circuit breaker keeps even the best away, the
+// attempt is forced past it: a channel that may work is better than none.
 func (r *Router) tryBegin(s *selection, c *candidate, now time.Time) *attempt {
 	limited := s.countsAgainstLimits()
 	hasSlot := limited && c.MaxConcurrent > 0
@@ -157,9 +156,9 @@ func (r *Router) begin(s *selection, c *candidate, now time.Time, forced bool) *
 	return a
 }
 
-// availability is how well a candidate can be asked; the least is the best. Of a candidate
-// at a limit, which may end soon, it is that of its circuit breaker plus atLimit, so that
-// being at a limit is the lowest bit.
+// availability is how well a candidate can be asked; the least is the best. For a candidate at
+// a limit, which may end soon, it is that of its circuit breaker plus atLimit. So the lowest
+// bit says that it is at a limit.
 type availability uint8
 
 const (
@@ -270,10 +269,10 @@ func (s *selection) pick(cs []candidate, now time.Time, rand func(uint64) uint64
 	return pickByShare(cs, now, rand)
 }
 
-// pickByShare chooses at random by weight, of which a channel that is more than twice as
-// slow as the fastest has less, and then the one that was drawn or another, if that is
-// clearly less busy for its weight. Channels that are alike get exactly their shares, since
-// neither step makes a difference between them.
+// pickByShare draws a channel at random by weight. A channel that is more than twice as slow
+// as the fastest has less weight. If another channel is clearly less busy for its weight, that
+// one is chosen. Channels that are alike get exactly their shares, since neither step makes a
+// difference between them.
 func pickByShare(cs []candidate, now time.Time, rand func(uint64) uint64) *candidate {
 	i := pickWeighted(cs, -1, setShares(cs, now), rand)
 	if cs[i].measured.running > loadSlack {

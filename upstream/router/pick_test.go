@@ -213,9 +213,9 @@ func over(t *testing.T, d *dice, all []*site, edit func(i int, c *router.Channel
 	return newRouter(t, router.Options{Rand: d.below}, channels...)
 }
 
-// TestOneFailingChannelOfThreeHarmsFewCalls is the third thing that must
-// hold of a bad day: errors under 0.1 %, and a p99 under twice the normal one,
-// some seconds after the trouble began, and all as before when it is over.
+// TestOneFailingChannelOfThreeHarmsFewCalls is the third thing that must hold of a bad day.
+// Some seconds after the trouble began, errors are under 0.1 %, and the p99 is under twice the
+// normal one. All is as before when it is over.
 func TestOneFailingChannelOfThreeHarmsFewCalls(t *testing.T) {
 	const s = time.Second
 	rates := []float64{20, 150}

@@ -46,9 +46,9 @@ const (
 	failed
 )
 
-// judge says what an attempt's error means for a call of op. Operations that a
-// vendor may bill though they failed, and that are dear, are repeated only where it
-// certainly accepted nothing (docs/reference/faults.md, row 7). docs/reference/upstreams.md has this table:
+// judge says what an attempt's error means for a call of op. Expensive operations that a
+// vendor may bill although they failed are repeated only if it certainly accepted nothing
+// (docs/reference/faults.md, row 7). docs/reference/upstreams.md has this table:
 //
 //	                                                texts, vectors,   images, speech,
 //	the attempt ended in                            rankings          videos             channel
@@ -124,14 +124,14 @@ func counts(op upstream.Op) bool { return op == upstream.CountTokens || op == up
 // tokens: the caller can be given an estimate.
 var refusesCounting = map[int]bool{http.StatusMethodNotAllowed: true, http.StatusNotImplemented: true}
 
-// prepareRetry prepares the next attempt after one that failed: it notes which channel
-// is not asked again, and may spend of the retry budget and wait. It is false if there
-// is to be no other attempt. The next one is at another channel, except that
+// prepareRetry prepares the next attempt after one that failed. It notes which channel is not
+// asked again, and may spend of the retry budget and wait. It is false if there is to be no
+// other attempt. The next one is at another channel, except that
 //
 //   - a channel whose key was refused is asked with its next key, and
-//   - the only channel of a model is asked once more where nothing was sent, for
-//     instance because it closed an idle connection, or where the vendor refused the call
-//     and said to come back within the time that the call may still wait.
+//   - the only channel of a model is asked once more if nothing was sent, for instance because
+//     it closed an idle connection. It is also asked once more if the vendor refused the call
+//     and said when to come back, and the call can wait that long.
 func (r *Router) prepareRetry(ctx context.Context, s *selection, a *attempt) bool {
 	v, alone := a.verdict, len(s.routes) == 1
 	keys := 1 // that are tried before another channel
@@ -187,8 +187,8 @@ const (
 	maxSpent         = 3 * requestsPerRetry // what may be spent ahead
 )
 
-// retryBudget bounds retries to a fifth of the requests and three, so that an outage
-// of a vendor does not become three times the load (docs/reference/faults.md, row 7).
+// retryBudget bounds retries to a fifth of the requests plus three. So an outage of a vendor
+// does not become three times the load (docs/reference/faults.md, row 7).
 type retryBudget struct {
 	spent atomic.Int64 // in requests, from 0 to maxSpent
 }
@@ -225,7 +225,7 @@ func faultOf(err error) *fault.Error {
 	case !ok, e.Code == fault.ClientGone, f.Fatal && e.Code != fault.NoChannel:
 		e = f.Fault()
 		if found {
-			e.Err = err // of which f is a part
+			e.Err = err // f is a part of it
 		}
 	case e.RetryAfter > maxRetryAfter:
 		e = e.With(func(e *fault.Error) { e.RetryAfter = maxRetryAfter })
@@ -243,8 +243,8 @@ func contextError(ctx context.Context, err error) *fault.Error {
 	return e.With(func(e *fault.Error) { e.Err = err })
 }
 
-// clientLeft is the error of a call whose caller disconnected before the next attempt:
-// nothing of that was sent, so that there is nothing to pay for.
+// clientLeft is the error of a call whose caller disconnected before the next attempt. Nothing
+// of that was sent, so there is nothing to pay for.
 func clientLeft(ctx context.Context) *fault.Error {
 	if ctx.Err() == nil { // the call would have gone on without its caller
 		return fault.From(context.Canceled).With(func(e *fault.Error) { e.Err = &upstream.Failure{Err: context.Canceled} })

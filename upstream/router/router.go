@@ -1,6 +1,6 @@
-// Package router has the Router, an upstream over many channels: it selects the channel
-// of a call and retries at another, observes the channels' health and limits, and
-// keeps their statistics.
+// Package router has the Router, an upstream over many channels. It selects the channel of a
+// call and retries at another. It observes the channels' health and limits, and keeps their
+// statistics.
 package router
 
 import (
@@ -23,26 +23,25 @@ type Options struct {
 	// Rand gives a number below n, for the weights; math/rand/v2 if nil. It
 	// must be safe for concurrent use.
 	Rand func(n uint64) uint64
-	// Previous is the Router that this one replaces, so that a reload forgets
-	// nothing: a channel that has the name of one of its channels takes over
-	// that one's circuit breaker, counters, running calls and pause. A channel
-	// that comes back after Routers without it takes over its pause only. Nil for
-	// none.
+	// Previous is the Router that this one replaces, so that a reload forgets nothing. A
+	// channel with the name of one of its channels takes over that channel's circuit breaker,
+	// counters, running calls and pause. A channel that comes back after Routers without it
+	// takes over its pause only. Nil for none.
 	Previous *Router
 }
 
-// Router is an Upstream over many channels. It alone retries (docs/reference/faults.md, row 7):
-// another channel after a failed connection, a 429, a 5xx or an answer that its reader
-// refuses ([Tries.End]), the same one only if it is the only one and nothing was
-// sent; at most twice per call, and for at most a fifth of all calls. A channel that
-// cannot say the request ([upstream.Failure.Unasked]) is passed over, which is no retry.
-// The Router holds no resources of its own, and is safe for concurrent use.
+// Router is an Upstream over many channels. It alone retries (docs/reference/faults.md, row
+// 7). It asks another channel after a failed connection, a 429, a 5xx or an answer that its
+// reader refuses ([Tries.End]). It asks the same channel only if that is the only one and
+// nothing was sent. It retries at most twice per call, and for at most a fifth of all calls. A
+// channel that cannot say the request ([upstream.Failure.Unasked]) is passed over, which is no
+// retry. The Router holds no resources of its own, and is safe for concurrent use.
 type Router struct {
 	channels      []*channel
 	table         routeTable
 	models        []string
 	budget        *retryBudget          // shared with the routers that Wrap makes
-	accounts      *breaker.AccountCount // likewise
+	accounts      *breaker.AccountCount // shared with them too
 	now           func() time.Time
 	rand          func(uint64) uint64
 	candidates    *sync.Pool // of *[]candidate, for models of many channels
@@ -98,10 +97,10 @@ func newRouter(channels []Channel, o Options) *Router {
 	return r
 }
 
-// Wrap returns a Router that asks every channel through m. m sees a call as the
-// caller made it, but for the model's id, and so may turn it into one of another
-// dialect: what the channel drops and renames is done below it. Both Routers
-// share the channels' state and the retry budget.
+// Wrap returns a Router that asks every channel through m. m sees a call as the caller made
+// it, except for the model's id, so it can turn the call into another dialect. Below m, the
+// channel drops and renames fields. Both Routers share the channels' state and the retry
+// budget.
 func (r *Router) Wrap(m upstream.Middleware) *Router {
 	w := *r
 	w.table = newRouteTable(r.channels, r.models, m)
@@ -177,11 +176,10 @@ func (r *Router) channelNamed(name string) (*channel, error) {
 	return nil, fmt.Errorf("there is no channel %q; the channels are %q", name, names)
 }
 
-// ResetHealth makes the open circuit breaker of a channel half-open, when an
-// operator found the channel well, by an [upstream.Call.Test] for instance: it gets
-// probes, as always. A closed one it does not change, and it ends neither a pause
-// nor a cooldown that a vendor asked for. The error names the channels that
-// there are.
+// ResetHealth makes the open circuit breaker of a channel half-open, so that it gets probes.
+// It is for an operator who found the channel well, by an [upstream.Call.Test] for instance. A
+// closed one it does not change, and it ends neither a pause nor a cooldown that a vendor
+// asked for. The error names the channels that there are.
 func (r *Router) ResetHealth(name string) error {
 	c, err := r.channelNamed(name)
 	if err != nil {

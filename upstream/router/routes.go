@@ -120,10 +120,10 @@ func (r *Router) Routes(op upstream.Op, model string) Routes {
 // Supported reports whether there are any.
 func (rs Routes) Supported() bool { return len(rs.routes) > 0 }
 
-// Passes reports whether every channel that may be asked passes the request field called
-// name (Channel.Pass), or has its upstream never get it: since the channel drops what the
-// caller spelled so, or since translated says that a translation into another dialect
-// leaves it out, and the channel's upstream needs one.
+// Passes reports whether every channel that may be asked passes the request field called name
+// (Channel.Pass), or never sends it. A channel never sends it if it drops what the caller
+// spelled so. Nor does it if translated says that a translation leaves the field out, and its
+// upstream needs one.
 func (rs Routes) Passes(name, spelled string, translated bool) bool {
 	for _, rt := range rs.routes {
 		passes := rt.passesField(name)
@@ -146,8 +146,8 @@ func (rs Routes) Renames(field string) bool {
 	return true
 }
 
-// Only is the channel that answers every call, and the id of its one key, empty if that is
-// not known; false if a call may be answered by another one.
+// Only is the channel that answers every call, and the id of its one key, empty if that is not
+// known. It is false if another channel may answer a call.
 func (rs Routes) Only() (channel, key string, ok bool) {
 	if len(rs.routes) != 1 {
 		return "", "", false

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// slowDoublings is how many doublings of the latency a session bears for the prompts
-	// that its channel has in its cache: eight times that of the fastest.
+	// slowDoublings is how many doublings of the latency a session bears for the prompts in
+	// its channel's cache: eight times that of the fastest.
 	slowDoublings = 3
 	// slowFor is how long a channel is so slow before sessions leave it.
 	slowFor = time.Minute
@@ -29,10 +29,10 @@ func (s *selection) picksBySession() bool {
 	return s.call.Session != upstream.Session{} && len(s.routes) > 1 && !s.pinned
 }
 
-// setScore gives the candidate its score in the order of the call's session, and notes the
-// channel that the session prefers: the one with the highest score of the first priority.
-// By the scores each channel gets its weight of all sessions, and those of a channel that
-// comes or goes are the only ones to move.
+// setScore gives the candidate its score in the order of the call's session. It notes the
+// channel that the session prefers: the one with the highest score of the first priority. By
+// the scores each channel gets its weight of all sessions. If a channel comes or goes, only
+// its own sessions move.
 func (s *selection) setScore(c *candidate) {
 	c.score = c.point.Score((*[16]byte)(&s.call.Session), c.Weight)
 	if c.Priority == s.routes[0].Priority && c.score > s.preferredScore {
@@ -56,10 +56,9 @@ func pickBySession(cs []candidate, now time.Time, rand func(uint64) uint64) *can
 	return first
 }
 
-// judgeTooSlow takes note of the candidate's latency, and reports whether a session is
-// better off without it: the latency has been far above that of the fastest for a while.
-// A few calls, chosen at random and marked as slow, are sent there to measure it, as long
-// as answers come.
+// judgeTooSlow notes the candidate's latency, and reports whether a session should avoid it.
+// That is when the latency has been far above that of the fastest for a while. A few calls,
+// chosen at random and marked as slow, are sent there to measure it, as long as answers come.
 func (c *candidate) judgeTooSlow(fastest float64, now time.Time, rand func(uint64) uint64) bool {
 	slow := c.measured.doublingsAbove(fastest) >= slowDoublings
 	if !slow && c.measured.slowSince.IsZero() { // as nearly always
@@ -87,8 +86,8 @@ func (s *callStats) noteTooSlow(slow bool, now time.Time) time.Time {
 	return s.measured.slowSince
 }
 
-// withSession is ctx with the header by which the vendor gets the call's session, where
-// its channel has one: the vendor then keeps the session at one of its own machines.
+// withSession is ctx with the header by which the vendor gets the call's session, if its
+// channel has one. The vendor then keeps the session at one of its own machines.
 func (a *attempt) withSession(ctx context.Context, call *upstream.Call) context.Context {
 	if a.SessionHeader == "" || call.Session == (upstream.Session{}) {
 		return ctx

@@ -61,9 +61,9 @@ func (c *channel) statsOfKind(kind callKind) *callStats {
 }
 
 // callStats measures how busy and how fast a channel is with one kind of call: of one
-// operation and one model, streamed or not, since an embedding says nothing of
-// how long a reasoning model thinks. A channel that passes every id through is
-// measured by operation only; its like gets the same mixture.
+// operation and one model, streamed or not. An embedding says nothing of how long a reasoning
+// model thinks. A channel that passes every id through is measured by operation only; its like
+// gets the same mixture.
 //
 // The latency is the time to the first content, which is the whole time of an
 // answer that is not streamed. It is averaged by its logarithm, in which one
@@ -71,7 +71,7 @@ func (c *channel) statsOfKind(kind callKind) *callStats {
 type callStats struct {
 	mu           sync.Mutex
 	measured     measurement
-	pending      int       // calls of which nothing was accepted
+	pending      int       // calls without accepted content yet
 	lastProgress time.Time // when something was accepted, or the waiting began
 }
 

@@ -153,7 +153,7 @@ func (t *Tries) Context() context.Context { return t.attempt.ctx }
 // End ends the attempt after Send. With a nil error its answer counts, and Next reports
 // false. With any other, the reply is closed and the channel is judged by the error; Next
 // may select another one. End returns the error as the client gets it, a *fault.Error: that
-// of a time-out, for instance, in the place of what followed from it.
+// of a time-out, for instance, instead of what followed from it.
 func (t *Tries) End(err error) error {
 	a := t.attempt
 	t.begun = false
@@ -179,8 +179,8 @@ func (t *Tries) End(err error) error {
 // Attempts are those that have ended, in order.
 func (t *Tries) Attempts() []upstream.Attempt { return t.attempts }
 
-// Err is why there is no answer once Next has reported false: the error of the last attempt,
-// or that no channel can take the call. It is a *fault.Error, or nil.
+// Err says why there is no answer once Next has reported false. It is the error of the last
+// attempt, or says that no channel can take the call. It is a *fault.Error, or nil.
 func (t *Tries) Err() error {
 	if t.err == nil {
 		return nil

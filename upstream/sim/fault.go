@@ -51,9 +51,9 @@ const (
 	Lost                        // the work is done, and the connection breaks before any answer
 )
 
-// breaks say what comes in the place of the rest of an answer: a text, or the
-// end of the body with an error, nil being the end of a body that is complete.
-// A [Stall] waits instead, and a [Lost] answer is never sent.
+// breaks say what comes instead of the rest of an answer: a text, or the end of the body with
+// an error. A nil error ends a complete body. A [Stall] waits instead, and a [Lost] answer is
+// never sent.
 var breaks = map[Break]struct {
 	text string
 	err  error
@@ -105,7 +105,7 @@ func (u *Upstream) sendStream(ctx context.Context, events iter.Seq[[]byte], f Fa
 	return funcmodel.Reply("text/event-stream", &streamBody{r, cancel})
 }
 
-// writeStream writes events at their pace, until the fault comes in the place of the rest.
+// writeStream writes events at their pace, until the fault comes instead of the rest.
 func (u *Upstream) writeStream(ctx context.Context, w io.Writer, events iter.Seq[[]byte], f Fault) error {
 	sent, delay := 0, u.o.FirstDelay
 	for event := range events {
@@ -155,7 +155,7 @@ func refused(status int) error {
 }
 
 // refusal returns the refusal of an invalid request (err) or of a model that the vendor does
-// not have; nil if there is no reason to refuse.
+// not have; nil without a reason.
 func (u *Upstream) refusal(err error, model string) error {
 	switch f := fault.From(err); {
 	case f != nil:

@@ -80,7 +80,7 @@ func (u *Upstream) editImages(ctx context.Context, call *upstream.Call, f Fault)
 // imageTypes are those of files, by their extension.
 var imageTypes = map[string]string{".png": imagesop.TypePNG, ".jpg": imagesop.TypeJPEG, ".jpeg": imagesop.TypeJPEG, ".webp": imagesop.TypeWebP}
 
-// checkParts is as strict about a form as a vendor: no field is empty, and a file has a name
+// checkParts is as strict about a form as a vendor. No field is empty, and a file has a name
 // and a type that fit each other.
 func checkParts(form *upstream.Form) error {
 	for i := range form.Parts {

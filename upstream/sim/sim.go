@@ -1,7 +1,7 @@
-// Package sim is an upstream that calls no model: it answers in process, always
-// the same to the same request, and says that it is a simulation. It serves
-// demos and examples, and programs that test their own billing and their own
-// handling of faults without a vendor. [Script] answers what a test says, call by call.
+// Package sim is an upstream that calls no model. It answers in process, always the same to
+// the same request, and says that it is a simulation. It serves demos and examples, and
+// programs that test their own billing and their own handling of faults without a vendor.
+// [Script] answers what a test says, call by call.
 package sim
 
 import (
@@ -45,9 +45,9 @@ type Options struct {
 	// NewID makes the ids of answers and of videos; nil means an id derived from
 	// the request's bytes, which is another for each video.
 	NewID func() string
-	// Now gives the `created` of answers and the time by which videos are made;
-	// nil means the same moment always, so that equal requests get equal
-	// answers, and for videos the real time.
+	// Now gives the `created` of answers and the time by which videos are made. Nil means
+	// always the same moment for answers, so that equal requests get equal answers, and the
+	// real time for videos.
 	Now func() time.Time
 }
 

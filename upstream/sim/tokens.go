@@ -7,9 +7,9 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 )
 
-// A simulated token is one piece of text: a run of at most 16 letters and
-// digits, or one other character, together with the white space before it.
-// White space at the end is a piece too. Han, kana and hangul count one by one.
+// A simulated token is one piece of text, together with the white space before it: at most 16
+// letters and digits, or one other character. White space at the end is a piece too. Han, kana
+// and hangul count one by one.
 const longestPiece = 16
 
 // Media count by a fixed number of tokens, whatever they show.
@@ -63,9 +63,9 @@ func joins(r rune) bool {
 		!unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul)
 }
 
-// promptTokens counts a request's input: its messages and its tools. The
-// messages before the last are a prefix that was sent before; as vendors do,
-// the simulator reports a prefix above 256 tokens as read from a cache.
+// promptTokens counts a request's input: its messages and its tools. The messages before the
+// last are a prefix that was sent before. As vendors do, the simulator reports a prefix above
+// 256 tokens as read from a cache.
 func promptTokens(r *chat.Request) (all, cached int64) {
 	const shortest = 256
 	all = tokens(string(r.Tools))

@@ -26,7 +26,7 @@ import (
 const (
 	usualSeconds   = 5 // of a video for which no length is asked
 	mostSeconds    = 60 * 60
-	fps            = 24 // pictures of a second, as the vendors count them
+	fps            = 24 // frames of a second, as the vendors count them
 	usualVideoTime = 6 * time.Second
 	mostTasks      = 10_000 // known at once; the oldest is then forgotten
 )
@@ -124,7 +124,7 @@ func (u *Upstream) clock() time.Time {
 	return time.Now()
 }
 
-// pixels are those of a picture.
+// pixels are those of a frame.
 var pixels = map[string]int64{"480p": 864 * 480, "720p": 1280 * 720, "1080p": 1920 * 1080, "4k": 3840 * 2160}
 
 // read takes from the request what the answers repeat. It is no stricter than
@@ -187,8 +187,8 @@ func (t *task) status(now time.Time) string {
 // failureText is the message of a task whose fault is to fail.
 const failureText = "The simulated video failed, as it was told to."
 
-// videoFile holds the MP4 file of every task: H.264, 5 s, a pattern of 128 by 72
-// pixels, with a comment that says that it is simulated.
+// videoFile holds the MP4 file of every task. It is H.264, 5 s, a pattern of 128 by 72 pixels,
+// with a comment that says that it is simulated.
 //
 //go:embed video.mp4
 var videoFile []byte

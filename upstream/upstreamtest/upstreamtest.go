@@ -51,8 +51,8 @@ type Sample struct {
 	Answer []byte   // the vendor's answer to Request
 	Public []byte   // the Reply for it; Answer itself if nil
 	Events []string // the vendor's answer to Stream, event by event, blank lines included
-	// PublicEvents are what of the Reply must be readable once the vendor sent
-	// the event of the same index, and nothing more; Events itself if nil.
+	// PublicEvents[i] is what of the Reply must be readable, and no more, once the vendor sent
+	// event i. Nil means Events.
 	PublicEvents []string
 
 	Refusal Refusal // the vendor's 4xx for a request that is the caller's fault

@@ -175,7 +175,7 @@ func operatorsFault(t *testing.T, h *Harness, c *upstream.Call, _ *Sample) {
 
 func away(t *testing.T, h *Harness, c *upstream.Call, s *Sample) {
 	var up upstream.Upstream
-	t.Run("start and stop", func(t *testing.T) { // at the end of which the vendor is stopped
+	t.Run("start and stop", func(t *testing.T) { // at its end the vendor is stopped
 		up = h.make(t, answering(http.StatusOK, "application/json", s.Answer))
 	})
 	ctx, _ := h.bounded(t)

@@ -6,9 +6,9 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// callNumbers numbers the tool calls of a stream: clients join the pieces of a call by its
-// index, which some vendors leave out, and some give to several calls. The zero callNumbers
-// is ready.
+// callNumbers numbers the tool calls of a stream, because clients join the pieces of a call by
+// its index. Some vendors leave the index out, and some give one to several calls. The zero
+// callNumbers is ready.
 type callNumbers struct {
 	candidates map[int64][]numberedCall // by their index
 	edited     bool                     // the chunk at hand has an index that is not its vendor's
@@ -58,9 +58,9 @@ func (n *callNumbers) apply(choices []byte) []byte {
 	return rawjson.AppendArray(nil, all)
 }
 
-// number is the index of the call that a piece belongs to, or of a new one: a new id begins
-// a call, and without ids a name does where the vendor gives no index. Some vendors make up
-// an id for each piece, so that with an index an id begins a call only beside a name.
+// number returns the index of the call that a piece belongs to, or of a new call. A new id
+// begins a call. Without an id and an index, a name does. Some vendors make up an id for each
+// piece, so beside an index an id begins a call only together with a name.
 func (n *callNumbers) number(candidate int64, piece *rawjson.Object, given int64, isGiven bool) int64 {
 	id, _ := rawjson.String(piece.Raw("id"))
 	name := rawjson.LookupString(piece.Raw("function"), "name")

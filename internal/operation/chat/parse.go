@@ -302,7 +302,7 @@ func (m *message) checkBlock(b *block, path conversation.Path) {
 
 // mediumContent returns the content of a sound or a file, as a JSON string; nil if the block
 // only names it. Every other member is text. held says that the body has all of the content,
-// not an id or a URL: some vendors take a URL instead of the content.
+// not an id or a URL. Some vendors take a URL instead of the content.
 func mediumContent(raw []byte) (content []byte, held bool) {
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
@@ -327,8 +327,8 @@ func mediumContent(raw []byte) (content []byte, held bool) {
 	return content, held
 }
 
-// namesFile returns the member by which a sound or a file names something in the vendor's
-// account, as it is spelled; empty if there is none.
+// namesFile returns the member that names a sound or a file in the vendor's account, as it is
+// spelled. It is empty if no member does.
 func namesFile(raw []byte) string {
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
@@ -344,14 +344,14 @@ func namesFile(raw []byte) string {
 }
 
 // isVendorFile reports whether a URL names a file in the vendor's account, such as Moonshot's
-// ms://ID, or one that the account may read, such as Google's gs://BUCKET/NAME.
+// ms://ID. It also reports one that the account may read, such as Google's gs://BUCKET/NAME.
 func isVendorFile(raw []byte) bool {
 	u := conversation.URL(raw)
 	return u != nil && (u.Scheme == "ms" || u.Scheme == "gs")
 }
 
-// isMediaURL reports whether a JSON string is a URL of a form that upstreams
-// take: http and https with a host, data, or a vendor's own file scheme.
+// isMediaURL reports whether a JSON string is a URL that upstreams take. These are http and
+// https with a host, data, and the vendors' own file schemes.
 func isMediaURL(raw []byte) bool {
 	const longest = 8192 // of what stands before the content
 	if tokencount.IsDataURL(raw) {

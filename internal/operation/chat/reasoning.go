@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// hidingModels are the beginnings of vendors' ids of models that reason and do not show it,
-// or show a summary: their vendors bill all of it as output, and say how much at the end
-// alone. A "|" ends an id.
+// hidingModels are the beginnings of vendors' ids of models that hide their reasoning or show
+// only a summary. Their vendors bill all of it as output, and say how much only at the end. A
+// "|" ends an id.
 //
 //   - OpenAI: https://platform.openai.com/docs/guides/reasoning
 //   - xAI: https://docs.x.ai/docs/guides/reasoning

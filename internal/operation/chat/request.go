@@ -1,6 +1,5 @@
-// Package chat reads, checks and counts chat completions for the gateway: the
-// rules of their fields and model families, what goes upstream of a request, and
-// the usage of answers and streams.
+// Package chat reads, checks and counts chat completions for the gateway. It has the rules of
+// their fields and model families, what goes upstream, and the usage of answers and streams.
 package chat
 
 import (
@@ -24,10 +23,10 @@ type Request struct {
 	typed *chat.Request // whose fields the view has; nil if they are read from the body
 }
 
-// Parse reads a request body in one pass. It fails with a 400 that names the
-// byte offset if data is not one strict JSON object (docs/reference/http-api.md).
-// Fields that break a rule do not fail it: [Request.Validate] reports the
-// first of them, so that an unknown model is noticed before a bad field.
+// Parse reads a request body in one pass. It fails with a 400 that names the byte offset if
+// data is not one strict JSON object (docs/reference/http-api.md). It does not fail on fields
+// that break a rule. [Request.Validate] reports the first of them, so that an unknown model is
+// noticed before a bad field.
 //
 // The Request refers to data, which must not change any more. Its fields are a
 // read-only view: Extra is empty, use [chat.Request.Field] for other members.
@@ -91,9 +90,9 @@ func (r *Request) WantsUsage() bool {
 // Candidates is n, 1 if it is not given.
 func (r *Request) Candidates() int64 { return max(r.N, 1) }
 
-// Outgoing is what an upstream gets: usage is always asked for in a stream, output is
-// bounded as [Request.Limited] says, and what Unknown names is left out. Everything else is
-// the caller's, byte for byte.
+// Outgoing is what an upstream gets. A stream always asks for usage, output is bounded as
+// [Request.Limited] says, and the fields of Unknown are left out. Everything else is the
+// caller's, byte for byte.
 func (r *Request) Outgoing(most int64) operation.Outgoing {
 	limited := r.Limited(most)
 	body := limited.Body
@@ -112,9 +111,9 @@ func (r *Request) Outgoing(most int64) operation.Outgoing {
 	return operation.Outgoing{Body: body, View: limited, Omitted: r.Unknown}
 }
 
-// Limited is the request as a model in Go gets it: with a bound of most output tokens, if
-// most is positive, in those of the two fields for it that the caller has set, else in
-// the older one. Its body is without what Unknown names.
+// Limited is the request as a model in Go gets it. If most is positive, it bounds the output
+// tokens. The bound goes into those of the two fields for it that the caller has set, or else
+// into the older one. Its body is without what Unknown names.
 func (r *Request) Limited(most int64) *chat.Request {
 	if most <= 0 && len(r.Unknown) == 0 {
 		return r.Request

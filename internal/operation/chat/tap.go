@@ -43,11 +43,11 @@ func (t *Tap) DropRequest() bool {
 	return true
 }
 
-// Event appends what the client gets of one upstream event to dst. It fails
-// with the fault.BadGateway that ends the stream if the event is an error frame
-// or not one JSON object. At the end of a complete stream it is done, and appends
-// the usage chunk that the client asked for, if the upstream gave none, but not
-// the terminator: see [Tap.Terminator].
+// Event appends what the client gets of one upstream event to dst. It fails with the
+// fault.BadGateway that ends the stream if the event is an error frame or not one JSON object.
+// At the end of a complete stream it is done. If the client asked for usage and the upstream
+// gave none, it then appends the usage chunk. It does not append the terminator: see
+// [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
 	if out, _, ok := t.Repeat(dst, name, data, 0); ok {
 		return out, false, nil
@@ -81,9 +81,8 @@ func (t *Tap) read(data []byte) (conversation.Scan, error) {
 	return s, nil
 }
 
-// Opening judges the first events of a stream before the answer is committed:
-// whether one carries content, and the error if it is a failure behind a status
-// 200.
+// Opening judges the first events of a stream before the answer is committed. It reports
+// whether one carries content, and the error if it is a failure behind a status 200.
 func (*Request) Opening(name string, data []byte) (content bool, err error) {
 	switch {
 	case sse.IsDone(data):

@@ -35,7 +35,7 @@ var fields = rule.Fields[Request]{
 	{Name: "reasoning_effort", Into: func(r *Request) any { return &r.ReasoningEffort }},
 }
 
-// readStreamOptions reads stream_options, of which the gateway knows one member.
+// readStreamOptions reads the one member of stream_options that the gateway knows.
 func (r *Request) readStreamOptions(raw []byte) {
 	o, err := rawjson.Index(raw, nil, nil)
 	if err != nil || r.typed != nil {

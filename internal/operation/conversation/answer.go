@@ -64,8 +64,8 @@ func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, m operation.Media) 
 	return operation.Answer{Body: body, Usage: r.Usage(p, chat.MediaBound(m), s.Text.Quarters), Said: tokencount.Tokens(s.Text.Quarters - s.Encrypted)}, nil
 }
 
-// IsEmpty reports whether an answer without text and usage has nothing in its list: nothing
-// was delivered, so that nothing is owed, and clients fail at it. A response that is not
+// IsEmpty reports whether an answer without text and usage has nothing in its list. Such an
+// answer delivers nothing and costs nothing, and clients fail at it. A response that is not
 // complete can be empty.
 func (f *Form) IsEmpty(o *rawjson.Object) bool {
 	if status, _ := rawjson.String(o.Raw("status")); status != "" && status != "completed" {
@@ -84,8 +84,8 @@ func (f *Form) IsEmpty(o *rawjson.Object) bool {
 	return true
 }
 
-// Decode reads a whole answer into a typed one, but for its counts, which vendors spell in
-// many ways. wrong is the message of what is no such answer.
+// Decode reads a whole answer into a typed one, except for its counts, which vendors spell in
+// many ways. wrong is the message of the error for anything else.
 func Decode[T any](o *rawjson.Object, wrong string) (*T, error) {
 	r := new(T)
 	plain := o.Apply(nil, rawjson.Delete("usage"), rawjson.Delete("error"))
@@ -134,8 +134,8 @@ func (p *Parsed) PublicEdits(edits []rawjson.Edit, id string, o *rawjson.Object,
 	return edits
 }
 
-// Part is a member of an answer or of an event that is read: where the model's text
-// stands in it, and what else is looked at.
+// Part is a member of an answer or an event that is read. It says where the model's text
+// stands in it, and what else is read.
 type Part struct {
 	Name  string
 	As    Kind
@@ -156,7 +156,7 @@ const (
 	AsType                  // kept in [Scan.Type]
 	AsUsage                 // kept in [Scan.Usage]
 	AsStop                  // noted in [Scan.Stopped]
-	AsEncrypted             // thoughts of the object's that only the vendor can read
+	AsEncrypted             // reasoning of the object's that only the vendor can read
 )
 
 // Scan is what one answer or event holds, gathered in the one pass that checks it. The
@@ -168,15 +168,14 @@ type Scan struct {
 	Usage     []byte // the last inside of a part that is not null
 	Calls     bool   // there is a list of tool calls
 	Stopped   bool   // there is a reason why the model stopped that is not null
-	Encrypted int64  // quarters of Text that are encrypted thoughts, which nothing shows
+	Encrypted int64  // quarters of Text that are encrypted reasoning, which nothing shows
 
 	encrypted int64          // quarters of what the object at hand has encrypted
 	objects   []rawjson.Span // arguments that are no string
 }
 
-// encryptedQuarters estimates the tokens of encrypted thoughts, in quarters: they are the base64
-// of an encryption, which has as many bytes as its text and a few more, and a token is four
-// bytes.
+// encryptedQuarters estimates the tokens of encrypted reasoning, in quarters. It is the base64
+// of an encryption, which has a few more bytes than its text. A token is four bytes.
 func encryptedQuarters(raw []byte) int64 {
 	if raw[0] != '"' {
 		return 0
@@ -220,9 +219,9 @@ func (s *Scan) read(o *rawjson.Object, data []byte, parts []Part) error {
 	})
 }
 
-// ReadNested is [Scan.Read] of an event that can have an object of its own parts: the first
-// member called inner, if it is an object, is indexed in the same pass into what it returns,
-// which the caller gives back, be there an error or not; nil if there is none.
+// ReadNested is [Scan.Read] of an event that can have an object with parts of its own. If the
+// first member called inner is an object, the same pass indexes it and ReadNested returns it.
+// The caller gives it back, even with an error. Otherwise it is nil.
 func (s *Scan) ReadNested(o *rawjson.Object, data []byte, parts []Part, inner string, innerParts []Part) (nested *rawjson.Object, err error) {
 	nested, err = s.readNested(o, data, parts, inner, innerParts)
 	if err == nil {

@@ -14,8 +14,8 @@ var reasoningMembers = []string{
 	"thinking_budget", "reasoning_budget", "thinking_token_budget", "min_thinking_tokens", "max_thinking_tokens",
 }
 
-// hidingMembers are those that say whether the answer shows the reasoning of a model that
-// reasons in any case: false hides it, and its vendor bills it all the same.
+// hidingMembers say whether the answer shows the reasoning of a model that reasons in any
+// case. False hides it, and its vendor bills it all the same.
 var hidingMembers = []string{"include_reasoning", "reasoning_format", "separate_reasoning", "stream_reasoning"}
 
 // AsksForReasoning reports whether the request switches the model's reasoning on, or says how
@@ -45,8 +45,8 @@ func (p *Parsed) HidesReasoning() bool {
 		string(rawjson.Lookup(raw("reasoning"), "exclude")) == "true" || string(rawjson.Lookup(raw("thinking"), "display")) == `"omitted"`
 }
 
-// switchedOff reports whether the value of a member switches reasoning off. An object does
-// where all of its members do: vendors differ in which of two that contradict each other
+// switchedOff reports whether the value of a member switches reasoning off. An object switches
+// it off if all of its members do. Vendors differ in which of two contradicting members
 // counts, and in which of two with one name.
 func switchedOff(raw []byte) bool {
 	switch string(raw) {

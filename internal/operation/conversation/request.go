@@ -1,6 +1,6 @@
-// Package conversation holds what chat completions, messages and responses have in common,
-// each being a conversation that a model continues: the reading of requests, the bounds of
-// their input, and the reading of answers and streams, whose text and usage it counts.
+// Package conversation holds what chat completions, messages and responses share: a model
+// continues a conversation. It reads requests, bounds their input, and reads answers and
+// streams, whose text and usage it counts.
 package conversation
 
 import (
@@ -37,7 +37,7 @@ type Parsed struct {
 	summary   *summary  // of a request whose bytes are gone
 	file      string    // where the first file stands that only an id names
 
-	own []rawjson.Edit // what the caller named, of which answers have the alias
+	own []rawjson.Edit // what the caller named; answers have its alias
 }
 
 // summary is what is kept of what [Parsed.Summarized] leaves out.
@@ -46,9 +46,9 @@ type summary struct {
 	quarters int64  // of the tokens of the text
 }
 
-// ReadBody indexes a body by the rules, and has the member called list read by read in the
-// same pass. uncounted are its members that are no part of a prompt, whatever they hold.
-// The error is the refusal of the body.
+// ReadBody indexes a body by the rules. In the same pass, read reads the member called list.
+// uncounted are its members that are no part of a prompt, whatever they hold. The error is the
+// refusal of the body.
 func (p *Parsed) ReadBody(rules *rawjson.Rules, data []byte, list string, uncounted []string, read func(rd *rawjson.Reader, src []byte) error) error {
 	p.list, p.uncounted, p.contents = list, uncounted, p.few[:0]
 	err := rule.Read(&p.Object, rules, data, list, func(rd *rawjson.Reader) error { return read(rd, data) })
@@ -60,8 +60,8 @@ func (p *Parsed) ReadBody(rules *rawjson.Rules, data []byte, list string, uncoun
 	return nil
 }
 
-// Replace makes another index of the body the request's own: of the same body with edits, of
-// which what is new in the list is read by a [Parsed.Walker] of its own.
+// Replace gives the request another index: of the same body with edits. A [Parsed.Walker] of
+// its own reads what is new in the list.
 func (p *Parsed) Replace(o rawjson.Object) {
 	p.size += int64(len(o.Src)) - int64(len(p.Object.Src))
 	p.Object = o
@@ -168,8 +168,8 @@ func (p *Parsed) InputEstimate(b chat.MediaBound) int64 {
 // Grow raises the bound of the input by so many tokens, for what a translation adds.
 func (p *Parsed) Grow(tokens int64) { p.size += tokens }
 
-// InputBound is an upper bound of the request's input tokens: a token is at least
-// one byte of the body, and media count by the configured bound.
+// InputBound is an upper bound of the request's input tokens. A token is at least one byte of
+// the body, and media count by the configured bound.
 func (p *Parsed) InputBound(b chat.MediaBound) int64 {
 	return p.size - p.Media.Bytes + mediaTokens(b, p.Media.Images, p.Media.Files)
 }
@@ -200,8 +200,8 @@ func mediaTokens(b chat.MediaBound, images, files int64) int64 {
 	return images*cmp.Or(b.Image, 2_000) + files*cmp.Or(b.Video, 50_000)
 }
 
-// linkedTokens is how many tokens above their bound so many media may be counted as
-// that are not in a request's body, so that their size is not known.
+// linkedTokens is how many tokens above their bound media can be counted as, if they are not
+// in the request's body. Their size is then not known.
 func linkedTokens(b chat.MediaBound, images, files int64) int64 {
 	const factor = 20 // of the configured bound
 	return (factor - 1) * mediaTokens(b, images, files)
@@ -224,9 +224,8 @@ func (p *Parsed) countElement(problem *rule.Problem, list string) bool {
 	return false
 }
 
-// EachObject calls visit with the elements of a list that was read before, up to the
-// first that breaks a rule, or that is one too many, and with where each stands. They
-// must be objects.
+// EachObject calls visit with each element of a list, and with its place. It stops at the
+// first element that breaks a rule, or that is one too many. The elements must be objects.
 func (p *Parsed) EachObject(name string, list []byte, visit func(raw []byte, param string)) {
 	rawjson.EachUntil(list, func(i int, at rawjson.Span) bool {
 		if !p.CountElement(name) {

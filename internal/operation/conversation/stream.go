@@ -26,7 +26,7 @@ func (t *Text) Add(raw []byte, at rawjson.Span) {
 // DeliveredText knows how much text a stream has delivered, and whether the upstream's
 // last count of its output includes all of it. The zero DeliveredText is ready.
 type DeliveredText struct {
-	Quarters  int64 // tokens, in quarters, with those of thoughts that only the vendor can read
+	Quarters  int64 // tokens, in quarters, with those of reasoning that only the vendor can read
 	encrypted int64 // those alone
 	counted   bool  // nothing was delivered since the upstream counted
 }
@@ -39,7 +39,7 @@ func (m *DeliveredText) Wrote(quarters int64) {
 	}
 }
 
-// AddEncrypted notes how much of what was delivered are thoughts that only the vendor can read.
+// AddEncrypted notes how much of what was delivered is reasoning that only the vendor can read.
 func (m *DeliveredText) AddEncrypted(quarters int64) { m.encrypted += quarters }
 
 // Counted notes that the upstream has counted its output.
@@ -64,9 +64,9 @@ type Tap struct {
 	Object   *rawjson.Object // of the event at hand, until Done
 }
 
-// Repeat appends what the client gets of an event that needs no check of its own, as the
-// [Template] says, and counts its text. number is the client's. It is false, with nothing
-// done, of any other event.
+// Repeat appends what the client gets for an event that, by the [Template], needs no check of
+// its own. It counts the event's text. number is the client's. It is false, with nothing done,
+// of any other event.
 func (t *Tap) Repeat(dst []byte, name string, data []byte, number int64) (out []byte, quarters int64, ok bool) {
 	text, ok := t.Template.Match(name, data)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 
 // Template is what an event of a stream has in common with the next one. In most streams that
 // is everything except the text, the event's number, and the padding that hides the text's
-// length. An event that differs from a checked one only there, with a whole JSON string or a
+// length. An event that differs from a checked one only there, by a whole JSON string or
 // number, needs no check and gets the same edits.
 //
 // It saves most of a stream's own cost: see BenchmarkServe of package server. The fuzz targets
@@ -43,10 +43,10 @@ const (
 // stream_options.include_obfuscation.
 const padding = "obfuscation"
 
-// Learn keeps a checked event that has all of its text in one string, and what the client
-// gets of it; if that is not so, or where something stands in out is not certain, nothing is
-// kept. number is the member which counts the events, and which the client gets counted
-// anew; empty where there is none.
+// Learn keeps a checked event, and what the client gets for it, if all of its text is in one
+// string. It keeps nothing otherwise, or if the place of something in out is not certain.
+// number is the member that counts the events. The client gets its own count. number is empty
+// if events are not counted.
 func (t *Template) Learn(name string, o *rawjson.Object, out []byte, text *Text, number string) {
 	const longest = 4 << 10 // bytes of an event
 	t.Forget()

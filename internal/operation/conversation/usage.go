@@ -71,9 +71,9 @@ func (p Report) Disjoint() Report {
 	return p
 }
 
-// Usage is what was reported, in disjoint buckets. A side of it that no count tells or
-// implies is estimated: the input by the request, and the output by the quarters of the
-// tokens of its text.
+// Usage is what was reported, in disjoint buckets. If no count tells or implies the input, it
+// is estimated by the request. An output without a count is estimated by the quarters of its
+// text.
 func (p Report) Usage(r *Parsed, b chat.MediaBound, quarters int64) billing.Usage {
 	p = p.Disjoint()
 	c := &p.N

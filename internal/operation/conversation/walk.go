@@ -171,8 +171,8 @@ func Known(words []string, word string) string {
 	return ""
 }
 
-// MayLink reports whether the content of a sound or a file may be a URL: some vendors take
-// one, even an escaped one, instead of the content.
+// MayLink reports whether the content of a sound or a file may be a URL. Some vendors take a
+// URL, even an escaped one, instead of the content.
 func MayLink(raw []byte) bool {
 	scheme := raw[:min(len(raw), len(`"https://`)*len(`\u0000`))]
 	return !tokencount.IsDataURL(raw) && (bytes.IndexByte(scheme, ':') >= 0 || bytes.Contains(scheme, []byte(`\u`)))

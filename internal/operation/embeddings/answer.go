@@ -54,8 +54,8 @@ func (r *Request) usage(raw []byte) (billing.Usage, []rawjson.Edit) {
 	return u, []rawjson.Edit{c.set(object)}
 }
 
-// Estimate is about how many tokens the input is: those of its text, or the
-// tokens that it is made of; and those of any other text that the request has.
+// Estimate estimates the tokens of the input: of its text, or the tokens that it consists of.
+// It adds those of any other text in the request.
 func (r *Request) Estimate() int64 {
 	quarters := tokencount.ObjectQuarters(&r.object, uncounted)
 	if r.tokens {
@@ -67,8 +67,8 @@ func (r *Request) Estimate() int64 {
 	return quarters/4 + int64(r.Count())
 }
 
-// Join makes one answer of the parts' answers, in the order of [Request.Split],
-// which were read by [Request.ReadAnswer]: the first, with the items of all and
+// Join makes one answer of the parts' answers, which [Request.ReadAnswer] has read. They are
+// in the order of [Request.Split]. The result is the first answer with the items of all and
 // the sum of the usage.
 func (r *Request) Join(_ *operation.Facts, parts [][]byte) ([]byte, error) {
 	size := 0

@@ -1,6 +1,6 @@
-// Package embeddings is what the gateway does with requests of package
-// embeddings and with their answers: the rules of fields and model families, the
-// bounds of a price, and the splitting and joining of large batches.
+// Package embeddings is what the gateway does with requests of package embeddings and with
+// their answers. It has the rules of fields and model families, the bounds of a price, and the
+// splitting and joining of large batches.
 package embeddings
 
 import (
@@ -109,9 +109,8 @@ func (r *Request) checkDimensions(allowed []int64) error {
 	return fault.Invalid("dimensions", fmt.Sprintf(`"dimensions" must be one of %s for the model %q.`, words, r.Model))
 }
 
-// Source is the body as the caller sent it, for a part of [Request.Split] the
-// whole one; nil for a Request that did not come from [Parse]. It must not be
-// modified.
+// Source is the body as the caller sent it; for a part of [Request.Split], the whole body. It
+// is nil for a Request that did not come from [Parse]. It must not be modified.
 func (r *Request) Source() []byte { return r.object.Src }
 
 // Count is the number of vectors that the request asks for.
@@ -222,9 +221,9 @@ func isKnown(name string) bool {
 	return fields.Find(name) != nil || slices.Contains(freeFields, name) || rule.Unpriced(name)
 }
 
-// freeFields are members that vendors take besides those of OpenAI, by their public
-// references (Voyage, Cohere, Jina, NVIDIA, DashScope, vLLM, TEI): what the vectors are
-// for, and how the input is cut. What makes other vectors than lists of numbers is not here
+// freeFields are members that vendors take besides OpenAI's, by their public references
+// (Voyage, Cohere, Jina, NVIDIA, DashScope, vLLM, TEI). They say what the vectors are for, and
+// how the input is cut. What makes other vectors than lists of numbers is not here
 // (embedding_types, output_dtype): no caller could read them as this wire has them.
 var freeFields = []string{
 	"input_type", "task", "task_type", "text_type", "prompt_name", "title", "instruct", "instruction",

@@ -15,13 +15,12 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// vectorIndex is an answer, and the same answer without its vectors. A vector is
-// a thousand numbers or more and most of an answer, and the gateway has no use
-// for its numbers: so it parses the short form and copies the long one
-// (BenchmarkReadAnswer measures it).
+// vectorIndex is an answer, and the same answer without its vectors. A vector is a thousand
+// numbers or more and most of an answer, and the gateway does not use its numbers. So it
+// parses the short form and copies the long one (BenchmarkReadAnswer measures it).
 type vectorIndex struct {
 	data     []byte
-	skeleton []byte // data with `0` in the place of each vector
+	skeleton []byte // data with `0` instead of each vector
 	ranges   []vectorRange
 }
 
@@ -63,8 +62,8 @@ func indexVectors(data []byte) vectorIndex {
 	}
 }
 
-// valueAfter is where the value of a name begins that ends at; the end of data
-// if no colon follows, since then it is no name.
+// valueAfter is where the value begins of a name that ends at the offset at. Without a colon
+// behind it, it is no name, and valueAfter is the end of data.
 func valueAfter(data []byte, at int) int {
 	rest := bytes.TrimLeft(data[at:], space)
 	if len(rest) == 0 || rest[0] != ':' {
@@ -96,10 +95,10 @@ func vectorLength(data []byte) int {
 	return quote + 1
 }
 
-// arrayLength is how long the array of numbers is that begins data, in which
-// there is no quote: up to the bracket behind the last digit, since what follows
-// it up to the next name is punctuation only. Where it is not, or the array is
-// no flat one, the skeleton lacks a bracket or the vector is of no number.
+// arrayLength is the length of the array of numbers that begins data, which has no quote. The
+// array ends at the bracket behind the last digit, since only punctuation follows it up to the
+// next name. If more follows, or the array is not flat, the skeleton lacks a bracket or the
+// vector has no number.
 func arrayLength(data []byte) int {
 	first := bytes.TrimLeft(data[1:], space)
 	if len(first) == 0 || first[0] != '-' && (first[0] < '0' || first[0] > '9') {
@@ -171,8 +170,8 @@ type item struct {
 	vector rawjson.Span // empty where there is none
 }
 
-// readAnswer parses an answer without its vectors, or with them if that fails: digits
-// behind an array can make arrayLength take too much for the vector.
+// readAnswer parses an answer without its vectors. If that fails, it parses the answer with
+// them, since digits behind an array can make arrayLength take too much.
 func readAnswer(data []byte) (*parsedAnswer, error) {
 	h := indexVectors(data)
 	l, err := readIndexed(h)

@@ -25,9 +25,9 @@ type EditRules struct {
 	Prompt    int      // the most characters of a prompt
 	Sizes     []string // the sizes there are
 	MostBytes int64    // of one image
-	// Legacy says that it is the family of the vendor's first model: it takes
-	// square PNG files only and chooses neither format nor background, but
-	// answers with links where asked to, and counts no tokens.
+	// Legacy says that it is the family of the vendor's first model. It takes square PNG files
+	// only, and chooses neither format nor background. It answers with links if asked to, and
+	// counts no tokens.
 	Legacy bool
 }
 

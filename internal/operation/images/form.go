@@ -19,7 +19,7 @@ import (
 // maxTextField bounds a text field in bytes.
 const maxTextField = 1 << 20
 
-// ParseForm reads a request of which form is the body. It fails with a 400 if
+// ParseForm reads the request whose body is form. It fails with a 400 if
 // the form says something twice that counts, or under another spelling; other
 // rules are for [Request.Validate]. It looks at the beginnings of the images, and
 // into the form no further. The form must stay open as long as the Request is used.
@@ -48,8 +48,8 @@ func ParseForm(form *upstream.Form) (*Request, error) {
 	return r, nil
 }
 
-// checkNames refuses a known name that comes twice or in other letters: the
-// vendor might read it, and what is billed must be what is sent.
+// checkNames refuses a known name that comes twice or in other letters. The vendor might read
+// it, and what is billed must be what is sent.
 func checkNames(parts []upstream.Part) error {
 	seen := make(map[string]bool, len(parts))
 	for i := range parts {
@@ -123,8 +123,8 @@ func (r *Request) readTexts() ([]byte, error) {
 	return append(document, '}'), nil
 }
 
-// appendText appends the text of a form's field as JSON of the field's kind; as a
-// string where it is not of that kind, which the rules then refuse.
+// appendText appends the text of a form's field as JSON of the field's kind. If the text is
+// not of that kind, it is a string, which the rules then refuse.
 func appendText(dst []byte, f *rule.Row[images.Request], text string) []byte {
 	plain := false
 	switch v := jsontext.Value(text); f.Into(new(images.Request)).(type) {

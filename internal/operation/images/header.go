@@ -73,8 +73,8 @@ func vendorName(f *images.File, otherwise string) string {
 	return otherwise + extensions[f.ContentType][0]
 }
 
-// The bounds of an image that a caller sends: a small file can say that it is a
-// image which fills the memory of the program that decodes it.
+// The bounds of an image that a caller sends. A small file can claim a size that fills the
+// memory of the program that decodes it.
 const (
 	maxSide   = 65_535
 	maxPixels = 100_000_000

@@ -65,9 +65,9 @@ func (r *Request) Info() operation.Info {
 	return info
 }
 
-// Quote is what the request may cost. It is exact for images. The tokens are what the
-// vendor's tables or the operator say that an image takes; of a model that no table describes
-// little is known, so that more is believed.
+// Quote is what the request may cost. It is exact for images. The tokens are those that the
+// vendor's tables or the operator say that an image takes. Little is known of a model without
+// a table, so more is believed.
 func (r *Request) Quote(m *operation.Facts, _ *billing.Price, _ bool) operation.Quote {
 	const several = 100
 	most := billing.Usage{Input: r.InputBound(), ImageInput: r.ImageInputBound(), ImageOutput: r.OutputBound(m.MaxOutput), Images: r.Count()}

@@ -1,6 +1,6 @@
-// Package images is what the gateway does with requests of package images and
-// with their answers: the rules of fields and model families, the bounds of a
-// price, and what an answer says of usage.
+// Package images is what the gateway does with requests of package images and with their
+// answers. It has the rules of fields and model families, the bounds of a price, and the usage
+// of an answer.
 package images
 
 import (

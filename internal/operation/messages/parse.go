@@ -131,7 +131,7 @@ type block struct {
 // block reads one block.
 func (w walker) block(at conversation.Path) error {
 	var b block
-	within := w // of which a block that is not checked keeps the media alone
+	within := w // keeps only the media of a block that is not checked
 	within.Problem, within.Media = &b.inner, &b.media
 	err := w.Object(blockNames, func(name string) (bool, error) {
 		switch {

@@ -21,10 +21,10 @@ type Request struct {
 	typed *messages.Request // whose fields the view has; nil if they are read from the body
 }
 
-// Parse reads a request body in one pass. It fails with a 400 that names the
-// byte offset if data is not one strict JSON object (docs/reference/http-api.md).
-// Fields that break a rule do not fail it: [Request.Validate] reports the
-// first of them, so that an unknown model is noticed before a bad field.
+// Parse reads a request body in one pass. It fails with a 400 that names the byte offset if
+// data is not one strict JSON object (docs/reference/http-api.md). It does not fail on fields
+// that break a rule. [Request.Validate] reports the first of them, so that an unknown model is
+// noticed before a bad field.
 //
 // The Request refers to data, which must not change any more. Its fields are a
 // read-only view: the request's own Extra is empty, use [messages.Request.Field] for
@@ -66,8 +66,8 @@ func hasExtra(r *messages.Request) bool {
 	return slices.ContainsFunc(r.Messages, func(m messages.Message) bool { return len(m.Extra) > 0 })
 }
 
-// read indexes and checks a body, of a count of tokens or not, and fills the view:
-// with typed's fields, or with what it decodes if that is nil.
+// read indexes and checks a body; count says that it is of a count of tokens. It fills the
+// view with typed's fields, or with what it decodes if typed is nil.
 func read(data []byte, typed *messages.Request, count bool) (*Request, error) {
 	all := new(struct {
 		request Request
@@ -124,11 +124,10 @@ func (r *Request) bodyOf(limited *messages.Request) upstream.Body {
 	return body.Set("thinking", thinking.Apply(nil, rawjson.Set("budget_tokens", budget)))
 }
 
-// Limited is the request as a model in Go gets it: most output tokens are asked for if
-// most is positive and less than what the caller allows. A budget of thinking that the
-// bound does not leave room for is lowered to less than it, as the vendor wants, or left
-// out with all of thinking. Its body is without what Unknown
-// names.
+// Limited is the request as a model in Go gets it. It asks for most output tokens, if most is
+// positive and less than what the caller allows. The vendor wants the budget of reasoning to
+// be less than the bound. So a larger budget is lowered, or reasoning is left out. Its body is
+// without what Unknown names.
 func (r *Request) Limited(most int64) *messages.Request {
 	within := most <= 0 || r.MaxTokens > 0 && most >= r.MaxTokens
 	if within && len(r.Unknown) == 0 {

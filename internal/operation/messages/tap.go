@@ -95,17 +95,17 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	return sse.AppendEvent(dst, name, data), false, nil
 }
 
-// hiddenEvent is an event between a translated stream (internal/translate) and the
-// [Tap] above it: the model thinks, and the caller did not ask to see it. Without it a long
-// thought would run into the time-outs of a silent upstream, and a client that disconnects
-// during one would not pay for it. No client ever gets it.
+// hiddenEvent is an event between a translated stream (internal/translate) and the [Tap] above
+// it. It says that the model reasons, and that the caller did not ask to see it. Without it,
+// long reasoning would run into the time-outs of a silent upstream. A client that disconnects
+// meanwhile would not pay for it. No client ever gets it.
 //
-// Its member "hidden" is a string with one point for each quarter token, not a
-// number: an upstream that sends the event itself, to make a caller pay, is
-// believed no more than the bytes that it sent.
+// Its member "hidden" is a string with one point for each quarter token, not a number. An
+// upstream could send the event itself to make a caller pay; it is believed no more than the
+// bytes that it sent.
 const hiddenEvent = "gateway.hidden"
 
-// AppendHidden appends the events that stand for a thought, which is a JSON string.
+// AppendHidden appends the events that stand for reasoning, which is a JSON string.
 func AppendHidden(dst, thought []byte) []byte {
 	const longest = 64 << 10 // quarters in one event, which has a limit above
 	quarters := tokencount.StringQuarters(thought)
@@ -142,9 +142,8 @@ func (t *Tap) read(name string, data []byte) (kind string, s conversation.Scan, 
 	return kind, s, nil
 }
 
-// Opening judges the first events of a stream before the answer is committed:
-// whether one carries content, and the error if it is a failure behind a status
-// 200.
+// Opening judges the first events of a stream before the answer is committed. It reports
+// whether one carries content, and the error if it is a failure behind a status 200.
 func (*Request) Opening(name string, data []byte) (content bool, err error) {
 	var t Tap
 	defer t.Done()
@@ -202,9 +201,9 @@ func (t *Tap) Heartbeat(dst []byte) []byte {
 	return sse.AppendEvent(dst, "ping", []byte(`{"type":"ping"}`))
 }
 
-// CutShort appends what ends the message for reason "max_tokens", with the usage
-// until now: the ends of the open blocks, and the message's beginning if there
-// was none. The terminator is not appended.
+// CutShort appends the events that end the message for reason "max_tokens", with the usage
+// until now. It ends the open blocks, and begins the message if it has not begun. The
+// terminator is not appended.
 func (t *Tap) CutShort(dst []byte) []byte {
 	u := t.Usage()
 	shown := messages.Usage{

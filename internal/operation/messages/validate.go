@@ -195,11 +195,11 @@ func (r *Request) checkSystem(raw []byte) {
 var freeTiers = []string{"auto", "standard_only"}
 
 // Unpriced refuses the first member, and the first beta feature of the header, that costs
-// money without a price, or that chooses another model or account. pass may let it through. It
-// gets the name as the table spells it, "tools", "cache_control" and "anthropic-beta"
-// included, and as the client does. Members that the gateway does not know are left out
-// instead: see [rule.Unknown]. A count of tokens costs nothing, so it is refused only for
-// another model or account.
+// money without a price. It also refuses what chooses another model or account. pass may let
+// it through. It gets the name as the table spells it, "tools", "cache_control" and
+// "anthropic-beta" included, and as the client does. Members that the gateway does not know
+// are left out instead: see [rule.Unknown]. A count of tokens costs nothing, so it is refused
+// only for another model or account.
 func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) error {
 	if r.CountOnly {
 		return rule.CheckUnpriced(&r.Object, rule.Count, nil, pass)
@@ -221,8 +221,8 @@ func isKnown(name string) bool {
 	return name == "messages" || fields.Find(name) != nil || slices.Contains(freeFields, name) || rule.IsVendorField(name) || rule.Unpriced(name)
 }
 
-// freeFields are members that no rule is about, and that cost nothing: output_format is the
-// older name of output_config.format, anthropic_version the header on other clouds
+// freeFields are members without a rule that cost nothing. output_format is the older name of
+// output_config.format; anthropic_version is the header on other clouds
 // (https://docs.claude.com/en/api/messages).
 var freeFields = []string{"output_format", "anthropic_version"}
 

@@ -15,11 +15,11 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// ReadAnswer checks an upstream's 200 answer to the request, in the form that is
-// described at [upstream.Rerank]: each document once at the most, with a score that is a
-// number, and as many as were asked for. An empty, cut or malformed body and an error in
-// a 200 body are a fault.BadGateway. What the price needs and the upstream did not report
-// is estimated; id makes the answer's id where the upstream gave none. The answer does
+// ReadAnswer checks an upstream's 200 answer to the request, in the form that
+// [upstream.Rerank] describes. Each document comes at most once, with a score that is a
+// number, and there are as many as the caller wants. An empty, cut or malformed body and an
+// error in a 200 body are a fault.BadGateway. What the price needs and the upstream did not
+// report is estimated; id makes the answer's id where the upstream gave none. The answer does
 // not refer to data.
 func (r *Request) ReadAnswer(data []byte, o operation.AnswerOptions) (operation.Answer, error) {
 	k, err := readRanking(data, len(r.documents))
@@ -179,7 +179,7 @@ func (k *ranking) merge(next *ranking) {
 type counts struct {
 	tokens, units       int64
 	hasTokens, hasUnits bool
-	anomaly             bool // something in the place of a count was none
+	anomaly             bool // something in place of a count was no count
 }
 
 // readCounts reads the counts leniently: what is no count was not reported.

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// tokensAround is what a model may put around a query and a document, in tokens: a
-	// chat model that ranks has a prompt of about a hundred (Qwen3-Reranker's model card).
+	// tokensAround is what a model may put around a query and a document, in tokens. A chat
+	// model that ranks has a prompt of about a hundred (Qwen3-Reranker's model card).
 	tokensAround = 128
 	// A search unit is a query with up to unitDocuments documents. A document that
 	// has, with the query, more than documentTokens tokens counts as several (Cohere's
@@ -158,10 +158,10 @@ func (r *Request) textOf(i int, raw []byte) []byte {
 	return nil
 }
 
-// fieldsText is the members of a document, as lines of YAML, as Cohere's page "Rerank"
-// wants structured documents. Its members have different names, so that it is not longer
-// than the document, and quoted not longer than twice the document: what a string escapes
-// is escaped there too, but not what a value of another kind has of quotes.
+// fieldsText is the members of a document, as lines of YAML, as Cohere's page "Rerank" wants
+// structured documents. Its members have different names, so it is not longer than the
+// document. Quoted it is at most twice as long, except for quotes in values that are not
+// strings.
 type fieldsText struct {
 	strings.Builder
 	escaped int // bytes that quoting adds to values that are no strings
@@ -193,9 +193,9 @@ func (t *fieldsText) quoted(document int) []byte {
 	return rawjson.Quote(make([]byte, 0, document+t.escaped), t.String())
 }
 
-// Bound is the most that the request can be counted as, split into parts of batch
-// documents: no token is shorter than a byte, and a model reads the query, and what
-// else the request has of text, with each document.
+// Bound is the most that the request can be counted as, split into parts of batch documents.
+// No token is shorter than a byte. A model reads the query, and the other text of the request,
+// with each document.
 func (r *Request) Bound(batch int) (most billing.Usage) {
 	query, other := r.object.Raw("query"), r.otherText()
 	each, eachText := int64(len(query))+other, textBytes(query)+other
@@ -211,8 +211,8 @@ func (r *Request) Bound(batch int) (most billing.Usage) {
 	return most
 }
 
-// textBytes is how many bytes of UTF-8 a JSON string stands for at the most: an escape by a
-// letter is one, and one by a number up to three.
+// textBytes is the most bytes of UTF-8 that a JSON string stands for. An escape by a letter is
+// one byte, and one by a number up to three.
 func textBytes(raw []byte) int64 {
 	n := len(raw) - len(`""`)
 	for rest := raw; ; {

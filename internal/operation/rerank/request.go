@@ -52,8 +52,8 @@ var fields = rule.Fields[Request]{
 	{Name: "max_chunks_per_doc", Check: rule.Integer(1, math.MaxInt32)},
 }
 
-// differentStrings allows an array of at most most strings, none of them twice: a document
-// would be ranked by a text that is longer than itself.
+// differentStrings allows an array of at most most strings, all different. A field twice would
+// make a document's text longer than the document.
 func differentStrings(most int) rule.Check {
 	list := rule.Strings(most)
 	return rule.Check{Text: list.Text + ", none of them twice", OK: func(raw []byte) bool {
@@ -155,8 +155,8 @@ func (r *Request) list() string {
 	return "documents"
 }
 
-// Source is the body as the caller sent it, for a part of [Request.Split] the whole
-// one; nil for a Request that did not come from [Parse]. It must not be modified.
+// Source is the body as the caller sent it; for a part of [Request.Split], the whole body. It
+// is nil for a Request that did not come from [Parse]. It must not be modified.
 func (r *Request) Source() []byte { return r.object.Src }
 
 // Outgoing is what an upstream gets, in the one form that is described at

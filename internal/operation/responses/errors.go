@@ -27,7 +27,8 @@ const (
 )
 
 // vendorWords are what a caller reads of an error that is not about its own request, by the
-// vendor's code: the vendor's words name the operator's organisation, its limits and models.
+// vendor's code. The vendor's own words name the operator's organisation, its limits and
+// models.
 var vendorWords = map[string]string{
 	rateLimited: "The upstream's rate limit is reached.",
 	overloaded:  "The upstream is overloaded.",

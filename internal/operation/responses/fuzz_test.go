@@ -82,9 +82,9 @@ func known(t *testing.T, r *Request) []any {
 	return append(capabilitytest.Known(t, r.Limited(5), r.Outgoing(5).Body, &r.Parsed, &r.Summary().Parsed), fmt.Sprint(r.Validate()), fmt.Sprint(unpriced), r.Omitted())
 }
 
-// FuzzTap feeds anything to a tap: it never panics, every event that leaves is one event
-// of valid JSON with the number that is next or an error, usage is never negative, and
-// the stream can be ended after it.
+// FuzzTap feeds anything to a tap. It never panics, and usage is never negative. Every event
+// that it gives is an error, or one event of valid JSON with the next number. The stream can
+// be ended after it.
 func FuzzTap(f *testing.F) {
 	for _, e := range wholeStream(f) {
 		f.Add(e.name, []byte(e.data), []byte(writes(0, "a").data), uint8(0))

@@ -70,9 +70,9 @@ var errUnpriced = errors.New("something has no price")
 // Unpriced refuses the first member that costs money without a price, or that chooses another
 // model or account. pass may let it through. It gets the name as the table spells it, "tools"
 // and "cache_control" included, and as the client does. What may cost money unknown to the
-// gateway is left out instead: tools that the vendor runs, a service tier, unknown members,
-// and unknown words of the header OpenAI-Beta. See [Request.Omitted]. A count of tokens costs
-// nothing, so it is refused only for another model or account.
+// gateway is left out instead. These are tools that the vendor runs, a service tier, unknown
+// members, and unknown words of the header OpenAI-Beta. See [Request.Omitted]. A count of
+// tokens costs nothing, so it is refused only for another model or account.
 func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) error {
 	if r.CountOnly {
 		return rule.CheckUnpriced(&r.Object, rule.Count, nil, pass)
@@ -124,8 +124,8 @@ func isKnown(name string) bool {
 }
 
 // unknownOfReasoning returns the members of reasoning that the gateway does not know and pass
-// does not let through. A vendor may add a member that makes it work, and bill, beyond the
-// bound of the output: subagents, or several answers of which it shows the best.
+// does not let through. A vendor may add a member that makes it work and bill beyond the bound
+// of the output. Examples are subagents, and several answers of which it shows the best.
 func (r *Request) unknownOfReasoning(pass rule.PassUnpriced) []string {
 	o, err := rawjson.Index(r.original("reasoning"), nil, nil)
 	if err != nil {

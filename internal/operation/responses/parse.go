@@ -161,7 +161,7 @@ func (w walker) countText(raw []byte) {
 	}
 }
 
-// check checks one item, of which count members were given.
+// check checks one item, in which count members were given.
 func (w walker) check(values [][]byte, index, count int, at conversation.Path, item []byte) {
 	of := func(name string) []byte { return values[slices.Index(itemNames, name)] }
 	for i, f := range itemFields {
@@ -285,8 +285,8 @@ func (w walker) content(at conversation.Path) ([]byte, error) {
 // partNames are the members that are read of a part.
 var partNames = rawjson.Names{"type", "text", "image_url", "file_url", "audio_url", "video_url", "file_data", "file_id", "filename", "input_audio", "annotations"}
 
-// part reads one part, and counts what is not text by the members that hold it: a vendor
-// reads those of types that are not known here too.
+// part reads one part, and counts what is not text by the members that hold it. A vendor may
+// also read parts whose types are unknown here.
 func (w walker) part(at conversation.Path) error {
 	var values [11][]byte // of partNames
 	err := w.Object(partNames, nil, func(f conversation.Member) {
@@ -303,7 +303,7 @@ func (w walker) part(at conversation.Path) error {
 	return err
 }
 
-// partNeeds are the members of which a part of a type has one.
+// partNeeds are the members: a part of a type has one of them.
 var partNeeds = map[string][]string{
 	"input_text": {"text"}, "output_text": {"text"},
 	"input_image": {"image_url", "file_id"},

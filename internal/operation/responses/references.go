@@ -122,8 +122,8 @@ func (r *Request) RefuseState() {
 	}
 }
 
-// RefuseMissing has [Request.Validate] report that the account has not what the request
-// refers to: in the same words for what was never there and for what is another account's.
+// RefuseMissing makes [Request.Validate] report that the account does not have what the
+// request refers to. The words are the same if another account has it.
 func (r *Request) RefuseMissing(ref Reference) {
 	e := &fault.Error{Code: fault.ItemNotFound, Param: ref.Param(), Retry: fault.RetryNo}
 	kind := "item"
@@ -137,8 +137,8 @@ func (r *Request) RefuseMissing(ref Reference) {
 // Expansion is what a request becomes that brings in stored items by reference.
 type Expansion struct {
 	Before [][]byte // the items of the conversation that it goes on from
-	// Own are the request's own items, one for each of [Request.InputItems], those that it
-	// refers to in their places; nil for one that is left out.
+	// Own are the request's own items, one for each of [Request.InputItems], with stored items
+	// in place of references. An item that is left out is nil.
 	Own [][]byte
 	// Include is the include of the request; nil for its own.
 	Include []string
@@ -151,7 +151,7 @@ func (r *Request) Refers() bool {
 }
 
 // RefersHere is [Request.Refers] where the gateway itself looks up what is stored, which are
-// no thoughts: a request would do without them.
+// no reasoning: a request would do without it.
 func (r *Request) RefersHere() bool {
 	return r.PreviousResponseID != "" || len(r.References)+len(r.Links)+len(r.Shared) > 0
 }
@@ -206,7 +206,7 @@ func (r *Request) Expand(e Expansion) (own [][]byte, err error) {
 // expanded is an item of the input that a request is given.
 type expanded struct {
 	at     rawjson.Span // in the input
-	own    bool         // it stands in the place of one of the request's own
+	own    bool         // it replaces one of the request's own
 	stored bool         // it is new to the request
 }
 

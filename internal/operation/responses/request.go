@@ -28,8 +28,8 @@ type Request struct {
 	Named []Reference
 	// Links are what items refer to besides: the request for an approval, or a container.
 	Links []Reference
-	// Shared are the names of what lies in the vendor's account, which the gateway's customers
-	// share, in the declarations of tools: containers, files, vector stores, skills.
+	// Shared are the names in declarations of tools of what lies in the vendor's account:
+	// containers, files, vector stores, skills. The gateway's customers share that account.
 	Shared []Reference
 	// DropCitations leaves out of the input's messages the citations of files and containers.
 	DropCitations bool
@@ -38,8 +38,8 @@ type Request struct {
 	VendorState bool
 	// Added is what such an upstream adds to the input by itself.
 	Added Added
-	// DropIDs leaves out the ids of items that hold what they name: an upstream that keeps
-	// the responses of several callers may look them up all the same.
+	// DropIDs leaves out the ids of items that hold their content. An upstream that keeps the
+	// responses of several callers may look such ids up all the same.
 	DropIDs bool
 
 	typed    *responses.Request // whose fields the view has; nil if they are read from the body
@@ -55,10 +55,10 @@ type Added struct {
 	Tokens   int64 // most tokens of that
 }
 
-// Parse reads a request body in one pass. It fails with a 400 that names the
-// byte offset if data is not one strict JSON object (docs/reference/http-api.md).
-// Fields that break a rule do not fail it: [Request.Validate] reports the
-// first of them, so that an unknown model is noticed before a bad field.
+// Parse reads a request body in one pass. It fails with a 400 that names the byte offset if
+// data is not one strict JSON object (docs/reference/http-api.md). It does not fail on fields
+// that break a rule. [Request.Validate] reports the first of them, so that an unknown model is
+// noticed before a bad field.
 //
 // The Request refers to data, which must not change any more. Its fields are a
 // read-only view: the request's own Extra is empty, use [responses.Request.Field] for
@@ -92,8 +92,8 @@ func hasExtra(r *responses.Request) bool {
 		r.Text != nil && (len(r.Text.Extra) > 0 || r.Text.Format != nil && len(r.Text.Format.Extra) > 0)
 }
 
-// read indexes and checks a body, of a count of tokens or not, and fills the view:
-// with typed's fields, or with what it decodes if that is nil.
+// read indexes and checks a body; count says that it is of a count of tokens. It fills the
+// view with typed's fields, or with what it decodes if typed is nil.
 func read(data []byte, typed *responses.Request, count bool) (*Request, error) {
 	all := new(struct {
 		request Request
@@ -130,9 +130,9 @@ func (r *Request) Outgoing(most int64) operation.Outgoing {
 	return out
 }
 
-// Limited is the request as a model in Go gets it: most output tokens are asked for if
-// most is positive and less than what the caller allows, nothing is stored unless the
-// upstream keeps the state of conversations, and what [Request.Omitted] names is left out.
+// Limited is the request as a model in Go gets it. It asks for most output tokens, if most is
+// positive and less than what the caller allows. Nothing is stored unless the upstream keeps
+// the state of conversations. The fields of [Request.Omitted] are left out.
 func (r *Request) Limited(most int64) *responses.Request {
 	limited := *r.Request
 	body := &limited.Body

@@ -93,12 +93,12 @@ func IsID(id string) bool {
 // ownThoughts begins what the gateway itself has encrypted.
 const ownThoughts = "th1."
 
-// Again is an item of an output as part of an input, without what only the vendor that made
+// Again is an item of an output as part of an input. It lacks what only the vendor that made
 // it could look up: its id, under which that vendor has stored nothing, and its status. The
-// request for an approval keeps its id, by which it is approved.
-// Thoughts that cannot be read again are left out, then it is nil: of what another model has
-// made all of them, and of the same model those without content. What a vendor has encrypted
-// is left out of them unless sameVendor says that this vendor gets it, by the same key.
+// request for an approval keeps its id, by which it is approved. Reasoning that cannot be read
+// again is left out; Again is then nil. That is all reasoning of another model, and reasoning
+// without content of the same model. Encrypted content is left out unless sameVendor says that
+// the vendor that made it gets it, by the same key.
 func Again(item []byte, sameModel, sameVendor bool) []byte {
 	o, err := rawjson.Index(item, nil, nil)
 	if err != nil {
@@ -134,8 +134,9 @@ func (r *Request) EncryptedReasoning() []string {
 }
 
 // TokensOf are the tokens that a response and all that it goes on from add to the next
-// request's input: what the vendor says, and at least input, which is the most that the
-// response's own request may have had, and what was made. A count above most is no count.
+// request's input. They are what the vendor says, and at least the sum of input and what was
+// made. input is the most that the response's own request may have had. A count above most is
+// no count.
 func TokensOf(response *rawjson.Object, input, most int64) int64 {
 	made := int64(len(response.Raw("output"))) // a byte may be a token
 	said := int64(0)
@@ -161,7 +162,7 @@ type ListedItem struct {
 // ListedInput are the items of the input, each with an id: its own, or one by its place.
 func (s Stored) ListedInput() []ListedItem { return s.listed(s.Input, "item_") }
 
-// ListedOutput are likewise those of the output.
+// ListedOutput are the same for the output.
 func (s Stored) ListedOutput() []ListedItem { return s.listed(s.Output(), "output_") }
 
 // listed gives each item without an id one that says its place and its owner.

@@ -87,11 +87,11 @@ var eventTypes = []string{
 	"response.content_part.added", "response.content_part.done", "response.output_text.done",
 }
 
-// Event appends what the client gets of one upstream event to dst: the same, with the
-// public model id in the response that it holds, and with a number that follows that of
-// the event before. It fails with the *fault.Error that ends the stream if the event is
-// an error, says that the response failed, or is not one JSON object. The event that ends
-// a complete stream is done and is not appended: see [Tap.Terminator].
+// Event appends what the client gets for one upstream event to dst. It is the same event, with
+// the public model id in its response, and with a number that follows that of the event
+// before. If the event is an error, says that the response failed, or is not one JSON object,
+// Event fails with the *fault.Error for the client. The event that ends a complete stream is
+// done and is not appended: see [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
 	t.beats = 0
 	if out, ok := t.repeat(dst, name, data); ok {
@@ -186,9 +186,8 @@ func (t *Tap) done() {
 	}
 }
 
-// Opening judges the first events of a stream before the answer is committed:
-// whether one carries content, and the error if it is a failure behind a status
-// 200.
+// Opening judges the first events of a stream before the answer is committed. It reports
+// whether one carries content, and the error if it is a failure behind a status 200.
 func (*Request) Opening(name string, data []byte) (content bool, err error) {
 	if sse.IsDone(data) {
 		return true, upstream.BadAnswer("The upstream's stream is empty.", nil)
@@ -199,8 +198,8 @@ func (*Request) Opening(name string, data []byte) (content bool, err error) {
 	return err != nil || s.Text.Quarters > 0 || kind == completed || kind == incomplete, err
 }
 
-// isBeginning reports whether an event says that a response is on its way: [Tap.Event] neither
-// counts what is in that response nor takes an error in it for one of the stream.
+// isBeginning reports whether an event says that a response is on its way. [Tap.Event] does
+// not count what is in that response, nor take an error in it for one of the stream.
 func isBeginning(data []byte) bool {
 	const head = `{"type":"`
 	if !bytes.HasPrefix(data, []byte(head)) {
@@ -263,8 +262,8 @@ func (t *Tap) closeItem(quarters int64) {
 	t.Wrote(quarters)
 }
 
-// appendWhole appends the event at hand with its response as the client gets it: with the
-// public model id, and with the id that the client knows.
+// appendWhole appends the event at hand, whose response has the public model id and the id
+// that the client knows.
 func (t *Tap) appendWhole(dst []byte, name, kind string, ended bool) []byte {
 	if t.whole == nil {
 		return t.append(dst, name, kind)
@@ -324,9 +323,9 @@ func (t *Tap) repeat(dst []byte, name string, data []byte) (out []byte, ok bool)
 // Delivered reports whether the client has got anything of the answer.
 func (t *Tap) Delivered() bool { return t.Quarters > 0 }
 
-// Heartbeat appends what keeps the connection alive: a comment, and after a long silence
-// an event, since clients that wait for one do not count comments. Before the upstream's
-// first event only the beginning of a response may come.
+// Heartbeat appends a comment, which keeps the connection alive. After a long silence it
+// appends an event, since clients that wait for events do not count comments. Before the
+// upstream's first event only the beginning of a response may come.
 func (t *Tap) Heartbeat(dst []byte) []byte {
 	t.beats++
 	switch {
@@ -368,8 +367,8 @@ func (t *Tap) CutShort(dst []byte) []byte {
 	return dst
 }
 
-// AppendError appends the events that end a broken stream: an error, at which SDKs fail,
-// and a response that failed, by whose code agents decide what to do.
+// AppendError appends the events that end a broken stream. SDKs fail at the first, an error.
+// Agents decide by the code of the second, a response that failed, what to do.
 func (t *Tap) AppendError(dst []byte, f *fault.Error) []byte {
 	object, why := errorJSON(f)
 	next := t.sent // which stays: these events may be replaced by others

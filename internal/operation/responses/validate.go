@@ -74,7 +74,7 @@ var (
 	}
 )
 
-// unsupported refuses a field of which anything but false is asked for.
+// unsupported refuses a field with any value but false.
 func unsupported(name string) func(r *Request, raw []byte) {
 	return func(r *Request, raw []byte) {
 		if string(raw) == "false" {
@@ -148,18 +148,19 @@ func (r *Request) checkMetadata(raw []byte) {
 // toolRules are those of a tool: what is read of it is said once, and spelled exactly.
 var toolRules = &rawjson.Rules{Once: true, Billed: []string{"type", "name", "description", "parameters", "tools", "format", "execution"}}
 
-// translatedTool is how many tokens a tool may have more in chat than it has bytes here: the
-// schema of a custom tool's input, or the name of its namespace.
+// translatedTool is how many more tokens a tool may have in chat than it has bytes here. They
+// are the schema of a custom tool's input, or the name of its namespace.
 const translatedTool = 64
 
-// What a tool is estimated to have more in chat, in quarters of a token: the object in it;
-// the schema of a custom tool's input with what leads to its grammar, the schema of a
-// function without one, and of the name of its namespace no more than names have.
+// What a tool is estimated to have more in chat, in quarters of a token. wrapping is the
+// object in it; customInput is the schema of a custom tool's input, with what leads to its
+// grammar. emptySchema is the schema of a function without one, and longestName the most of
+// the name of its namespace.
 const wrapping, customInput, emptySchema, longestName = 16, 190, 42, 64
 
-// checkTools checks the form of tools, those of a namespace included: objects with a
-// type, and with a name unless the vendor runs them itself. namespace is the name of theirs,
-// as JSON; nil if there is none.
+// checkTools checks the form of tools, those of a namespace included. They are objects with a
+// type, and with a name unless the vendor runs them itself. namespace is the name of their
+// namespace, as JSON; nil without one.
 func (r *Request) checkTools(name string, raw, namespace []byte) {
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)

@@ -7,7 +7,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// ErrorInstead is the error object that came in the place of audio, or unfit if none did.
+// ErrorInstead is the error object that came instead of audio, or unfit if none did.
 func ErrorInstead(body io.Reader, unfit error) error {
 	const most = 64 << 10
 	data, err := io.ReadAll(io.LimitReader(body, most))

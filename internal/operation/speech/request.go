@@ -1,6 +1,6 @@
-// Package speech is what the gateway does with requests of package speech and
-// with the audio that answers them: the rules of fields, models and voices, the
-// cutting of long texts, and the forms that audio comes in.
+// Package speech is what the gateway does with requests of package speech and with the audio
+// that answers them. It has the rules of fields, models and voices, the cutting of long texts,
+// and the forms of audio.
 package speech
 
 import (
@@ -205,9 +205,9 @@ func familyOf(model string) Family {
 	return Family{Formats: formats, Default: speech.MP3, Instructed: true}
 }
 
-// selectVoice returns the voice to use: the one that the request names, or the default preset
-// if it names none or one of OpenAI's. listed are the operator's voices of the model; nil
-// means its family's. Without any, the upstream decides.
+// selectVoice returns the voice to use. It is the voice that the request names, or the default
+// preset if it names none or one of OpenAI's. listed are the operator's voices of the model;
+// nil means its family's. Without any, the upstream decides.
 func (r *Request) selectVoice(listed []string) (string, error) {
 	if listed == nil {
 		listed = r.family.Voices

@@ -211,8 +211,8 @@ func (r *Request) checkElements(param string, raw []byte, check func(at string, 
 	}
 }
 
-// elementRules are those of a block of content and of an element of media: what
-// it is, and of what, is said once, and spelled exactly.
+// elementRules are the rules of a block of content and of an element of media. The members
+// that say what it is come once, and are spelled exactly.
 var elementRules = &rawjson.Rules{Once: true, Billed: []string{
 	"type", "text", "role", "url", "image_url", "video_url", "audio_url", "draft_task", "task_id",
 }}

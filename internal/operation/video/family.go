@@ -23,9 +23,8 @@ type Model struct {
 	// LongestWithReference is the longest video that is made with a reference
 	// video; 0 means Longest.
 	LongestWithReference int64
-	// Sound says that the video has sound unless the request says that it is not
-	// to, which is cheaper: in parameters.audio of the beta family, in
-	// generate_audio of the gamma family.
+	// Sound says that the video has sound unless the request turns it off, which is cheaper.
+	// The beta family has parameters.audio for it, the gamma family generate_audio.
 	Sound bool
 
 	// Needs are the members that `input` of the beta family must have.
@@ -35,8 +34,8 @@ type Model struct {
 	// Size says that resolution and aspect ratio go upstream as
 	// parameters.size; else the resolution goes as parameters.resolution.
 	Size bool
-	// Ratio says that the aspect ratio goes upstream as parameters.ratio. Without
-	// it and Size, the picture that is animated has the ratio.
+	// Ratio says that the aspect ratio goes upstream as parameters.ratio. Without it and Size,
+	// the animated image has the ratio.
 	Ratio bool
 
 	Draft     bool // of the gamma family: draft
@@ -45,10 +44,9 @@ type Model struct {
 	Sounds    bool // audio_url blocks
 }
 
-// Models are all rows. The suffix of an id of the beta family decides its input, its
-// version the layout of its parameters. Of the gamma family, where the vendor's
-// table of models and that of blocks differ, that of models counts; of gamma-2.5 no
-// page lists what it can, so that only the common ranges are checked.
+// Models are all rows. The suffix of an id of the beta family decides its input, its version
+// the layout of its parameters. For the gamma family, the vendor's table of models wins over
+// that of blocks. No page lists what gamma-2.5 can, so only the common ranges are checked.
 func Models() []Model { return models() }
 
 // models are [Models], made once.
@@ -107,7 +105,7 @@ const (
 	usualRatio      = "16:9"
 )
 
-// fps is how many pictures a second has.
+// fps is how many frames a second has.
 const fps = 24
 
 // The resolutions of the public API.
@@ -117,7 +115,7 @@ const (
 	p1080 = "1080p"
 )
 
-// class is a resolution and the most pixels of a picture that has it.
+// class is a resolution and the most pixels of a frame that has it.
 type class struct {
 	resolution string
 	pixels     int64

@@ -40,8 +40,8 @@ func (r *Request) readGamma() {
 	}
 }
 
-// readFrames reads the number of frames, which says how long the video is, as duration does:
-// one more than 24 a second. most is the longest video in seconds.
+// readFrames reads the number of frames, which says how long the video is, as duration does.
+// It is one more than 24 a second. most is the longest video in seconds.
 func (r *Request) readFrames(most int64) {
 	if !r.given("frames") {
 		return

@@ -18,9 +18,8 @@ type Bound struct {
 	Usage billing.Usage
 	// Tokens says that the price is for tokens, which the upstream reports.
 	Tokens bool
-	// Open says that the price is for seconds and that the request leaves length
-	// or resolution to the upstream: success costs what the upstream made, at
-	// most Usage.
+	// Open says that the price is for seconds, and that the request leaves length or
+	// resolution to the upstream. Success costs what the upstream made, at most Usage.
 	Open bool
 }
 
@@ -177,9 +176,9 @@ func (t tariff) resolution(resolutions []string) bool {
 	return false
 }
 
-// BilledUsage is what the task is billed for at the price that its hold pinned:
-// nothing unless it succeeded, the seconds that were requested, whatever the
-// upstream reports, or the tokens that the upstream reports.
+// BilledUsage is what the task is billed for at the price that its hold pinned. It is nothing
+// unless the task succeeded. It is the seconds that were requested, or the tokens that the
+// upstream reports.
 func BilledUsage(t *video.Task, p *billing.Price) billing.Usage {
 	if t.State != video.Succeeded {
 		return billing.Usage{}

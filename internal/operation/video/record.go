@@ -103,8 +103,8 @@ func Response(t *video.Task) (*video.Response, error) {
 	return r, err
 }
 
-// Delivery is the webhook delivery of the task's end, with an id of its own
-// ("evt_…"); nil if the request named no URL, or the task has not ended.
+// Delivery is the webhook delivery of the task's end, with an id of its own ("evt_…"). It is
+// nil if the request named no URL, or the task has not ended.
 func Delivery(t *video.Task, id string, now time.Time) *webhook.Delivery {
 	if t.WebhookURL == "" || !t.State.Terminal() {
 		return nil

@@ -21,8 +21,8 @@ type Report struct {
 	UpstreamID string      // empty if the answer does not say
 	Word       string      // the upstream's own word of its state; empty if it says none
 	State      video.State // what the word means
-	// Answer is the public form: every field but those that the gateway has its
-	// own of, content as an array of objects and usage as an object.
+	// Answer is the public form. It has every field except the gateway's own, content as an
+	// array of objects, and usage as an object.
 	Answer  jsontext.Value
 	Video   bool           // content has the address of a video
 	Failure *video.Failure // of a task that failed, or expired at the upstream; else nil
@@ -48,8 +48,8 @@ func ReadSubmission(data []byte) (Report, error) {
 	return r, nil
 }
 
-// ReadPoll reads an upstream's 200 answer to a poll of the task, which must tell
-// its state and be about no other task; otherwise it fails with fault.BadGateway,
+// ReadPoll reads an upstream's 200 answer to a poll of the task. The answer must tell the
+// task's state and be about no other task. Otherwise ReadPoll fails with fault.BadGateway,
 // which decides nothing about the task. The Report does not refer to data.
 func ReadPoll(t *video.Task, data []byte) (Report, error) {
 	r, refused, err := readReport(data)

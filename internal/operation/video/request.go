@@ -1,6 +1,6 @@
 // Package video is what the gateway does with requests of package video and with their tasks.
-// It has the rules of fields and model families, the bounds of a price, what upstreams report
-// of a task, and the task's life from submission to its end.
+// It has the rules of fields and model families, the bounds of a price, and what upstreams
+// report of a task. It also has the task's life from submission to its end.
 package video
 
 import (
@@ -46,10 +46,9 @@ type draft struct {
 	at rawjson.Span // in the source
 }
 
-// strict is [rule.Small], and of what else decides the price or names a task no
-// case variant may stand there either: an upstream that minds no case would
-// read another request than the one that was checked. In input, a reference
-// decides the price.
+// strict is [rule.Small] for more members: those that decide the price or name a task have no
+// case variants either. An upstream that minds no case would read another request than the one
+// that was checked. In input, a reference decides the price.
 var strict = &rawjson.Rules{
 	Unique: true, Nested: append([]string{"input"}, rule.Small.Nested...), Bounds: rule.Small.Bounds,
 	Billed: append([]string{"img_url", "audio_url", "reference_urls", "media"}, rule.Small.Billed...),
@@ -138,9 +137,9 @@ func (r *Request) Task(b Bound, now time.Time) video.Task {
 	return t
 }
 
-// Outgoing is what an upstream gets: the caller's body, but for webhook_url and wait, which no upstream knows, what the beta family says at
-// the top and its upstream wants in parameters, and the prompt of the gamma
-// family, which becomes a text block.
+// Outgoing is what an upstream gets: the caller's body without webhook_url and wait, which no
+// upstream knows. Top-level fields of the beta family go into parameters, where its upstream
+// wants them. The prompt of the gamma family becomes a text block.
 func (r *Request) Outgoing(int64) operation.Outgoing {
 	body := r.body
 	removed := []string{"webhook_url", "wait"}

@@ -64,10 +64,9 @@ const (
 	submitTimeout = time.Hour
 )
 
-// End is when the gateway ends the task, whatever the upstream says. It is not
-// before 48 hours have passed: the upstream may obey the caller's shorter time,
-// and says so, but what it makes nonetheless is the caller's to pay. A task's
-// hold must outlive it.
+// End is when the gateway ends the task, whatever the upstream says. It is never before 48
+// hours have passed. The upstream obeys the caller's shorter time and says so, but the caller
+// pays for what it makes nonetheless. A task's hold must outlive it.
 func End(t *video.Task) time.Time {
 	end := t.CreatedAt.Add(defaultLifetime)
 	if t.ExpiresAt.After(end) {
@@ -82,7 +81,7 @@ func PollInterval(t *video.Task, now time.Time, poll time.Duration) time.Duratio
 	return min(max(now.Sub(t.CreatedAt)/20, poll), max(time.Minute, poll))
 }
 
-// NextPoll is when a task is looked at next: after its interval, but just before its
+// NextPoll is when a task is polled next. It is after the interval, but just before the task's
 // time is over, so that a success in time is seen in time.
 func NextPoll(t *video.Task, now time.Time, poll time.Duration) time.Time {
 	switch t.State {

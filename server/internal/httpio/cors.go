@@ -5,13 +5,12 @@ import (
 	"strings"
 )
 
-// The headers of CORS, by which a browser knows whether a page may read an answer
-// that another origin gave (the Fetch standard, https://fetch.spec.whatwg.org, "HTTP
-// extensions").
+// The headers of CORS. By them a browser knows whether a page may read an answer of another
+// origin (the Fetch standard, https://fetch.spec.whatwg.org, "HTTP extensions").
 //
-// Access-Control-Allow-Credentials is never among them. A key comes in a header that
-// the page itself sets; with credentials a browser would add what it keeps of its own,
-// such as cookies, which nothing here reads.
+// Access-Control-Allow-Credentials is never among them. A key comes in a header that the page
+// itself sets. With credentials a browser would add what it keeps of its own, such as cookies,
+// which nothing here reads.
 
 // preflightAge is for how many seconds a browser may remember the answer to a
 // preflight. A page whose origin was removed can send for as long, but read nothing.

@@ -1,6 +1,5 @@
-// Package httpio is what the handlers of the API, of its MCP server and of the
-// operator have in common: the key of a request, reading its body, and the headers of
-// errors.
+// Package httpio is what the handlers of the API, of its MCP server and of the operator share.
+// It has the key of a request, reading its body, and the headers of errors.
 package httpio
 
 import (
@@ -167,9 +166,9 @@ func IdempotencyKey(h http.Header) (string, error) {
 	return h.Get("Idempotency-Key"), nil
 }
 
-// Bearer is the token of a request's Authorization header; empty if there is
-// none, or another scheme's, or several headers, of which readers differ on which
-// counts. The scheme word is case-insensitive (RFC 9110, section 11.1).
+// Bearer is the token of a request's Authorization header. It is empty without one, for
+// another scheme, and for several headers, because readers differ on which counts. The scheme
+// word is case-insensitive (RFC 9110, section 11.1).
 func Bearer(h http.Header) string {
 	given := h["Authorization"]
 	if len(given) != 1 {

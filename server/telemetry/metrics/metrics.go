@@ -30,9 +30,8 @@ type Options struct {
 	Version string
 	// Currency is that of amounts; empty means USD.
 	Currency string
-	// MaxModels and MaxChannels are how many names of each a label may have in the
-	// life of the process; those that come later count as "other". Zero means 500
-	// models and 200 channels.
+	// MaxModels and MaxChannels are how many names of each a label may have in the life of the
+	// process. Later names count as "other". Zero means 500 models and 200 channels.
 	MaxModels, MaxChannels int
 }
 

@@ -34,9 +34,8 @@ type ExportOptions struct {
 	// Service is the name of the service where OTEL_SERVICE_NAME has none; empty
 	// means "tollhouse". Version is its version.
 	Service, Version string
-	// Sample is the share of traces that are kept where no trusted caller decided,
-	// of 1,000; 0 leaves it to OTEL_TRACES_SAMPLER, which keeps all unless
-	// it is set.
+	// Sample is the share of traces, of 1,000, that are kept if no trusted caller decided. 0
+	// leaves it to OTEL_TRACES_SAMPLER, which keeps all unless it is set.
 	Sample int
 	// NoTraces and NoMetrics leave one of the two out.
 	NoTraces, NoMetrics bool

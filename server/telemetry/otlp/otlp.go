@@ -1,7 +1,6 @@
-// Package otlp makes OpenTelemetry traces and metrics of what a gateway does, by
-// the semantic conventions of generative AI, and sends them by OTLP over HTTP. No
-// prompt and no answer is in them: the conventions' optional capture of content
-// is left out.
+// Package otlp makes OpenTelemetry traces and metrics of what a gateway does, by the semantic
+// conventions of generative AI. It sends them by OTLP over HTTP. No prompt and no answer is in
+// them: the conventions' optional capture of content is left out.
 package otlp
 
 import (
@@ -35,10 +34,10 @@ type Options struct {
 	// "anthropic"); nil or an empty word means the channel's name. It must be quick
 	// and safe for concurrent use.
 	Provider func(channel string) string
-	// TrustCallers makes a request a part of the trace of a remote caller, who then
-	// decides whether it is sampled, if the sampler asks the parent. Otherwise a
-	// request begins a trace of its own, with a link to the caller's: neither the
-	// caller's flag nor an id of the caller's choice has a say in what is sampled.
+	// TrustCallers makes a request a part of the trace of a remote caller. If the sampler asks
+	// the parent, the caller then decides whether it is sampled. Otherwise a request begins a
+	// trace of its own, with a link to the caller's. Then neither the caller's flag nor the
+	// caller's id decides what is sampled.
 	TrustCallers bool
 }
 
@@ -79,9 +78,9 @@ func (t *Telemetry) Observer() gateway.Observer {
 	return o
 }
 
-// Handler takes up the spans that callers name in the header traceparent (W3C Trace
-// Context): the span of a request has a link to its caller's, or is its child where
-// [Options].TrustCallers says so.
+// Handler takes up the spans that callers name in the header traceparent (W3C Trace Context).
+// The span of a request has a link to its caller's, or is its child if [Options].TrustCallers
+// says so.
 func (t *Telemetry) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Traceparent") != "" {
@@ -131,10 +130,10 @@ type accepted struct {
 	at   time.Time // when it was accepted
 }
 
-// start opens the span of a request. Where the caller's own span is in the same
-// process, it is a part of that one's work. A remote caller who is not trusted gets
-// a link: as a parent it would decide what is sampled, by its flag or, where the
-// sampler takes a share of the ids, by the id that it chose.
+// start opens the span of a request. Where the caller's own span is in the same process, it is
+// a part of that one's work. A remote caller that is not trusted gets a link. As a parent it
+// would decide what is sampled: by its flag, or by its id if the sampler takes a share of the
+// ids.
 func (t *Telemetry) start(ctx context.Context, _ string, at time.Time) context.Context {
 	options := []trace.SpanStartOption{trace.WithTimestamp(at), trace.WithSpanKind(trace.SpanKindServer)}
 	switch parent := trace.SpanContextFromContext(ctx); {
@@ -222,8 +221,8 @@ func (t *Telemetry) end(ctx context.Context, f *gateway.RequestEvent) {
 	p.span.End(trace.WithTimestamp(at))
 }
 
-// closeAttempts ends the spans of accepted answers: of a stream at the end of the request and
-// with its error, of any other when it was accepted.
+// closeAttempts ends the spans of accepted answers. The span of a stream ends with the request
+// and has its error; any other ended when the answer was accepted.
 func (p *requestTrace) closeAttempts(f *gateway.RequestEvent, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -72,12 +72,11 @@ type Call struct {
 // of a channel counts twice: when its first content is accepted, and when it ends. Long
 // streams that begin well thus keep a channel in use, and those that are all cut do not.
 //
-// A channel's failures are counted by account, since a request can make a vendor fail it.
-// If they are all of one account among several, the breaker opens for that account alone.
-// For the others it stays closed, and their calls are counted without that account's. A
-// key's failures are not counted by account: its breaker opens after three refusals of
-// the key, and the first success closes it and forgets its openings
-// ([Breaker.CloseOnSuccess]).
+// A channel's failures are counted by account, since a request can make a vendor fail it. If
+// they are all of one account among several, the breaker opens for that account alone. For the
+// others it stays closed, and their calls are counted without that account's. A key's failures
+// are not counted by account. Its breaker opens after three refusals of the key. The first
+// success closes it and forgets its openings ([Breaker.CloseOnSuccess]).
 //
 // The zero Breaker is closed, and costs a good call a few atomic loads. It is safe for
 // concurrent use.
@@ -320,8 +319,8 @@ func (b *Breaker) Failed(token Token, kind Failure, now time.Time) {
 	}
 }
 
-// trip opens a closed breaker: for the account that the failures belong to, if there
-// are others, and for all if it is not the only one.
+// trip opens a closed breaker. If all failures belong to one of several accounts, it opens for
+// that account, otherwise for all.
 func (b *Breaker) trip(kind Failure, now time.Time) {
 	only := b.accountAtFault(kind)
 	if b.tripped() { // for another account

@@ -81,9 +81,9 @@ func isForSecrets(name string) bool {
 	return slices.ContainsFunc(secretEnds, ends) || slices.ContainsFunc(secretParts, has)
 }
 
-// keyBegins are how keys of vendors begin, in lower case: OpenAI's and many others',
-// Groq's, xAI's, Google's, Hugging Face's, Perplexity's, NVIDIA's, Cerebras', Replicate's,
-// GitHub's, those of AWS, and tokens that are signed JSON (RFC 7519).
+// keyBegins are how keys of vendors begin, in lower case. The vendors are OpenAI and many
+// others, Groq, xAI, Google, Hugging Face, Perplexity, NVIDIA, Cerebras, Replicate, GitHub and
+// AWS. Tokens that are signed JSON (RFC 7519) are among them.
 var keyBegins = []string{"sk-", "sk_", "gsk_", "xai-", "aiza", "hf_", "pplx-", "nvapi-", "csk-", "r8_", "ghp_", "github_pat_", "akia", "eyj"}
 
 // minKey is the length of the shortest such key, in bytes: sk-SK is a language.

@@ -17,8 +17,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Reply turns a response into a Reply whose body streams, or into an error, which it
-// reports to the key. It closes the body of what it does not hand on. err is that of
+// Reply turns a response into a Reply whose body streams, or into an error, which it reports
+// to the key. It closes the body of what it does not hand on. err is the error of
 // [Client.Post] or [Client.Get].
 func (c *Client) Reply(call *upstream.Call, resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
 	if err != nil {
@@ -201,8 +201,9 @@ func (c *Client) Exchange(ctx context.Context, call *upstream.Call, body upstrea
 	return reply, err
 }
 
-// Document turns a response into a Reply of the whole answer, as [Client.Exchange] does, or
-// into an error, which it reports to the key. err is that of [Client.Post] or [Client.Get].
+// Document turns a response into a Reply of the whole answer, as [Client.Exchange] does. It
+// turns a refusal into an error, which it reports to the key. err is the error of
+// [Client.Post] or [Client.Get].
 func (c *Client) Document(ctx context.Context, call *upstream.Call, resp *http.Response, key *upstream.Key, err error, most int64, translate Translate) (*upstream.Reply, error) {
 	if err != nil {
 		return nil, err

@@ -111,9 +111,9 @@ func parseBase(text, otherwise string) (*url.URL, error) {
 	return base, nil
 }
 
-// Close closes idle connections of the client's own transports. Calls under way go on.
-// Later calls still work, on connections that do not outlast them: after a reload a late
-// call can come to a client that is no longer in use.
+// Close closes idle connections of the client's own transports. Calls under way go on. Later
+// calls still work, on connections that close after them. After a reload a late call can come
+// to a client that is no longer in use.
 func (c *Client) Close() error {
 	if c.OwnTransport != nil {
 		c.closed.Store(true)

@@ -22,8 +22,9 @@ import (
 )
 
 // directTransport sends small bodies to one vendor over plain HTTP/1.1, on the goroutine that
-// asks for it. http.Transport hands each request to two goroutines of the connection and back.
-// That costs about 10 µs, and memory while a stream is open (docs/design/benchmarks.md).
+// asks for it. In contrast, http.Transport hands each request to two goroutines of the
+// connection and back. That costs about 10 µs, and memory while a stream is open
+// (docs/design/benchmarks.md).
 //
 // net/http still writes requests and frames responses ([http.Request.Write],
 // [http.ReadResponse]); only the connections are kept here. A connection is reused only

@@ -20,8 +20,8 @@ func PointOf(name string) Point {
 	return Point(binary.BigEndian.Uint64(sum[:]))
 }
 
-// Rank is a number for the session and the point, in which no bit depends on
-// another: the usable point with the highest one is chosen.
+// Rank is a number for the session and the point, in which no bit depends on another. The
+// usable point with the highest one is chosen.
 func (p Point) Rank(session *[16]byte) uint64 {
 	first, second := binary.LittleEndian.Uint64(session[:8]), binary.LittleEndian.Uint64(session[8:])
 	return mix(mix(first^uint64(p)) ^ second)

@@ -74,7 +74,7 @@ func Recording(last *Seen, answer string) http.HandlerFunc {
 	}
 }
 
-// Body is a request's body, of which members can be edited.
+// Body is a request's body, whose members can be edited.
 func Body(t testing.TB, text string) upstream.Body {
 	t.Helper()
 	o, err := rawjson.Index([]byte(text), nil, nil)

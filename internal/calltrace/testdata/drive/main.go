@@ -1,5 +1,5 @@
 // Command drive sends one request of each scenario to an instrumented gateway behind HTTP,
-// in front of a vendor on loopback, and prints the calls that each made, as JSON.
+// with a vendor on loopback. It prints the calls that each made, as JSON.
 package main
 
 import (
@@ -136,7 +136,7 @@ func run() error {
 		if err := s.send("Hello."); err != nil { // what is done once is not of a request's way
 			return err
 		}
-		for try := range 5 { // of which the shortest counts: in a longer one an event waited, or memory was collected
+		for try := range 5 { // the shortest counts: in a longer one an event waited, or memory was collected
 			recorder.Start()
 			err := s.send(fmt.Sprintf("Hello %d.", try))
 			handler.running.Wait()
@@ -152,8 +152,8 @@ func run() error {
 	return json.NewEncoder(os.Stdout).Encode(traces)
 }
 
-// waiting is a handler that waits for the requests that it served: a client has the last
-// byte of an answer before its request has ended.
+// waiting is a handler that waits for the requests that it served. A client has the last byte
+// of an answer before its request has ended.
 type waiting struct {
 	http.Handler
 	running sync.WaitGroup
