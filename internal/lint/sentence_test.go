@@ -125,6 +125,26 @@ func TestEverySentenceOfTheDocumentsIsShortAndClear(t *testing.T) {
 	}
 }
 
+func TestEveryPageOfTheDocumentsBeginsForANewcomer(t *testing.T) {
+	for _, p := range pages(t) {
+		folder := strings.Split(p.path, "/")
+		if folder[0] != "docs" || len(folder) < 3 || folder[1] == "clients" {
+			continue // such as those that say where a page has moved to
+		}
+		text, _, found := strings.Cut(read(t, p.path), "\n```")
+		if strings.Contains(text, "\n## ") || !found {
+			t.Errorf("%s: no command stands before the first chapter", p.path)
+		}
+		n := 0
+		for _, paragraph := range paragraphs(page{text: text}) {
+			n += len(sentences(strings.TrimSpace(paragraph)))
+		}
+		if n < 4 || n > 9 {
+			t.Errorf("%s: %d sentences stand before the first command, want about five", p.path, n)
+		}
+	}
+}
+
 func TestEveryTableOfTheDocumentsHasAHeader(t *testing.T) {
 	for _, p := range pages(t) {
 		before := ""

@@ -106,7 +106,7 @@ var chapters = []chapter{
 			},
 		},
 		{
-			says: "Never is more held than there is: of ten thousand requests at once on a balance for a hundred, a hundred succeed.",
+			says: "Holds never exceed the balance: of ten thousand requests at once on a balance for a hundred, a hundred succeed.",
 			test: inMemory + "OfTenThousandRequestsAtOnceOnABalanceForAHundredExactlyAHundredSucceed",
 			mutants: []mutant{
 				{"a hold does not ask what is available", "internal/ledger/amounts.go", "\tcase amount > available:", "\tcase amount > available && false:"},
@@ -129,7 +129,7 @@ var chapters = []chapter{
 			},
 		},
 		{
-			says: "A request that could cost more than one hold may be is refused; a bound that its caller did not choose is lowered.",
+			says: "A request whose bound exceeds the largest hold is refused; a bound that its caller did not choose is lowered.",
 			test: inMemory + "ReserveRefusesWhatItCannotKeepApart",
 			mutants: []mutant{
 				{"a hold has no most", "internal/ledger/amounts.go", "if err == nil && cost > maxHold {", "if err == nil && cost < 0 {"},
@@ -153,7 +153,7 @@ var chapters = []chapter{
 	}},
 	{"Settlement", []law{
 		{
-			says: "A customer pays at most what was held and what the account has besides; the rest is the operator's, and both are in the receipt. Budgets and sums follow.",
+			says: "A customer pays at most what was held and what else the account has. The rest is the operator's, and both are in the receipt. Budgets and sums follow.",
 			test: inMemory + "TheLedgerBehavesAsItsModel",
 			mutants: []mutant{
 				{"the whole cost is charged", "internal/ledger/balance.go", "charge := max(min(cost, r.Hold+available), 0)", "charge := cost"},
@@ -215,7 +215,7 @@ var chapters = []chapter{
 			},
 		},
 		{
-			says: "Books that are full refuse a settlement and stay sound.",
+			says: "If a sum of the ledger would overflow, the settlement is refused and the ledger stays sound.",
 			test: inMemory + "BooksThatAreFullRefuseAndStaySound",
 			mutants: []mutant{
 				{"a sum wraps around", "internal/ledger/balance.go", "if !Fits(s.Revenue, cost) || !Fits(s.Overrun, overrun) {", "if false {"},
@@ -238,7 +238,7 @@ var chapters = []chapter{
 	}},
 	{"Crashes, outages and several servers", []law{
 		{
-			says: "What a caller was told is there after a kill at any step; nothing is charged twice, and no hold stays open.",
+			says: "After a kill at any step, what a caller was told is there, nothing is charged twice, and no hold stays open.",
 			test: "internal/crashtest.TestAtEveryFaultPointOnSQLiteNothingIsLostDoubledOrLeftOpen",
 			mutants: []mutant{
 				{"a caller is told before the commit", "store/committer.go", "\t\terr := b.run()\n", "\t\tif !how.careful && tries == 0 {\n\t\t\tfor _, o := range ops {\n\t\t\t\to.finish()\n\t\t\t}\n\t\t}\n\t\terr := b.run()\n"},
@@ -328,7 +328,7 @@ var chapters = []chapter{
 			},
 		},
 		{
-			says: "A damaged ledger is named: verify compares every sum with what it is the sum of.",
+			says: "`verify` names a damaged ledger: it compares every sum with its parts.",
 			test: onSQLite + "VerifyNamesTheInvariantThatABrokenLedgerBreaks",
 			mutants: []mutant{
 				{"damage is not reported", "store/verify.go", "\tcase broken != \"\":", "\tcase broken == \"nothing\":"},
@@ -352,7 +352,7 @@ var chapters = []chapter{
 			},
 		},
 		{
-			says: "A client that leaves pays for what had come by then.",
+			says: "A client that disconnects pays for what had come by then.",
 			test: "internal/faultlab.TestAClientGoneAtAnyMomentPaysForWhatHadCome",
 			mutants: []mutant{
 				{"what nobody had taken is free", "stream.go", "if s.gone || s.tap.Output() > 0 && s.tap.Delivered() {", "if s.tap.Output() > 0 && s.tap.Delivered() {"},
@@ -375,7 +375,7 @@ var chapters = []chapter{
 			},
 		},
 		{
-			says: "The hold of a stream stays ahead of what is delivered, and the stream ends where the money does.",
+			says: "The hold of a stream stays ahead of what is delivered, and the stream ends when the money ends.",
 			test: "internal/money.TestAStreamsHoldIsExtendedUntilTheMoneyEnds",
 			mutants: []mutant{
 				{"a step counts twice", "internal/money/hold.go", "h.covered += above + h.step", "h.covered += 2 * (above + h.step)"},
@@ -462,7 +462,7 @@ var chapters = []chapter{
 			},
 		},
 		{
-			says: "The end of a video moves its money, its record and its notice at once, or none of them.",
+			says: "The end of a video changes its money, its record and its webhook at once, or none of them.",
 			test: onSQLite + "AStepThatAnotherWasFasterThanMovesNoMoney",
 			mutants: []mutant{
 				{"money moves without the step", "store/ledger.go", "\tif err := s.checkSteps(b, h.id); err != nil {", "\tif err := s.checkSteps(b, h.id); false {"},
@@ -476,7 +476,7 @@ var chapters = []chapter{
 			},
 		},
 		{
-			says: "A video's states lead forward only, and nothing leaves its end.",
+			says: "A video's state only moves forward, and a final state never changes.",
 			test: "internal/operation/video.TestATaskAdvancesByTheTable",
 			mutants: []mutant{
 				{"every step is legal", "internal/operation/video/task.go", "return slices.Contains(steps[s], next)", "return slices.Contains(steps[s], next) || true"},
@@ -490,7 +490,7 @@ var chapters = []chapter{
 			},
 		},
 		{
-			says: "Of many that ask for due deliveries each delivery is leased by one.",
+			says: "Each due delivery is leased by one process, however many ask for it.",
 			test: onSQLite + "OfManyThatAskEachDeliveryIsLeasedOnce",
 			mutants: []mutant{
 				{"a lease keeps nobody away", "store/webhooks.go", "append(leased, e.ID, owner, end)", "append(leased, e.ID, owner, int64(0))"},
@@ -538,7 +538,7 @@ var chapters = []chapter{
 			},
 		},
 		{
-			says: "One owner leaves some of a shared bound to the next.",
+			says: "One owner cannot use all of a shared bound.",
 			test: "internal/quota.TestOneOwnerLeavesSomethingForTheNext",
 			mutants: []mutant{
 				{"one owner takes all", "internal/quota/quota.go", "return f.owners[owner]+n <= factor*(most-f.used-n)", "return f.used+n <= most"},
