@@ -130,8 +130,8 @@ func (b Block) MarshalJSON() ([]byte, error) {
 // blockTypes are the blocks that have fields here.
 var blockTypes = []string{"text", "image", "document", "thinking", "redacted_thinking", "tool_use", "tool_result"}
 
-// UnmarshalJSON reads the block. Of a type that has no fields here the members
-// go to Extra, whatever they are: search results have a source that is a string.
+// UnmarshalJSON reads the block. If a type has no fields here, all its members go to Extra:
+// search results have a source that is a string.
 func (b *Block) UnmarshalJSON(data []byte) error {
 	o, err := rawjson.Index(data, nil, nil)
 	if err != nil {

@@ -65,8 +65,7 @@ type typedObject struct {
 // deltaTypes are the deltas that have fields here; message_delta's has no type.
 var deltaTypes = []string{"", "text_delta", "input_json_delta", "thinking_delta", "signature_delta", "citations_delta"}
 
-// UnmarshalJSON reads the delta. Of a type that has no fields here the members
-// go to Extra, whatever they are.
+// UnmarshalJSON reads the delta. If a type has no fields here, all its members go to Extra.
 func (d *Delta) UnmarshalJSON(data []byte) error {
 	var other typedObject
 	err := json.Unmarshal(data, &other, jsontext.AllowDuplicateNames(true))

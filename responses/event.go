@@ -122,8 +122,8 @@ func given[T any](value *T, is bool) *T {
 	return value
 }
 
-// UnmarshalJSON reads the event and keeps a copy of data in Raw. Of a type that has no
-// fields here the members go to Extra, whatever they are.
+// UnmarshalJSON reads the event and keeps a copy of data in Raw. If a type has no fields here,
+// all its members go to Extra.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	raw := append(jsontext.Value{}, data...)
 	var other struct {

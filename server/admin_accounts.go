@@ -228,9 +228,9 @@ func (q *adminRequest) showServer() (any, error) {
 	return v, nil
 }
 
-// verifyLedger is GET /admin/v1/ledger/verify: an error names the first
-// invariant that does not hold. With ?archives=true the answer lists the files that receipts
-// were moved into, for who has them to compare.
+// verifyLedger is GET /admin/v1/ledger/verify: an error names the first invariant that does
+// not hold. With ?archives=true the answer lists the files that receipts were moved into, so
+// that their owner can compare them.
 func (q *adminRequest) verifyLedger() (any, error) {
 	if err := q.o.Accounts.Verify(q.ctx); err != nil {
 		return nil, err

@@ -86,8 +86,8 @@ func (b Body) Form() *Form {
 	return b.form.With(b.form.edited(b.edits))
 }
 
-// ContentType is the type of a body that knows it: with its boundary, of a form;
-// of a JSON object; else empty.
+// ContentType is the media type of a form, with its boundary, or of a JSON object. It is empty
+// for any other body.
 func (b Body) ContentType() string {
 	switch {
 	case b.form != nil:
@@ -98,8 +98,8 @@ func (b Body) ContentType() string {
 	return ""
 }
 
-// Set returns the body with a top-level member set to a JSON value; of a form,
-// with a text part of it.
+// Set returns the body with a top-level member set to a JSON value. In a form, it sets a text
+// part.
 func (b Body) Set(name string, value []byte) Body { return b.with(rawjson.Set(name, value)) }
 
 // Delete returns the body without a top-level member, or without a form's parts

@@ -51,8 +51,8 @@ func Supports(up Upstream, op Op, model string) bool {
 	return true
 }
 
-// Vendored is an Upstream that knows whose answers it gives. What only a vendor can read of
-// an answer is given back to upstreams of the same vendor alone.
+// Vendored is an Upstream that knows whose answers it gives. Some parts of an answer can be
+// read only by its vendor. They are given back only to upstreams of the same vendor.
 type Vendored interface {
 	// Vendor is the same for all upstreams of one vendor: the address of its host.
 	Vendor() string

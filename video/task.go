@@ -98,8 +98,8 @@ func (t *Task) PublicID() string {
 }
 
 // Repeats reports whether a submission of the same request at now counts as a mistake. The
-// task is still being submitted, or was accepted within the window. What decides is the task
-// that exists; whether the fingerprints are the same is for the caller.
+// task is still being submitted, or was accepted within the window. It looks only at the task
+// that exists; the caller compares the fingerprints.
 func (t *Task) Repeats(now time.Time, window time.Duration) bool {
 	if window <= 0 {
 		return false

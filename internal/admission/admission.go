@@ -1,6 +1,6 @@
 // Package admission bounds what a gateway takes on at one time: the calls that run, and the
-// memory of their bodies and answers. What is too much is refused with a 503 before its body
-// is read, so running calls are unaffected.
+// memory of their bodies and answers. A request that exceeds a limit is refused with a 503
+// before its body is read, so running calls are unaffected.
 package admission
 
 import (

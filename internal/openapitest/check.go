@@ -107,7 +107,7 @@ func (s *Spec) Response(r *http.Request, status int, header http.Header, body []
 	return said.body(header.Get("Content-Type"), body)
 }
 
-// body checks a body by its type. Of bytes, such as audio, only the type is checked.
+// body checks a body by its type. For bytes, such as audio, only the type is checked.
 func (r response) body(contentType string, body []byte) error {
 	media, _, err := mime.ParseMediaType(contentType)
 	if err != nil {

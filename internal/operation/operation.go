@@ -67,14 +67,14 @@ type Spec struct {
 	// Models are those that the built-in tables know by their public id. They are of the
 	// first of Kinds.
 	Models func() map[string]Facts
-	// Words in a model's id say that it is for the endpoint, where nothing else does. Of
-	// those that an id has the longest counts.
+	// Words in a model's id say that it is for the endpoint, where nothing else does. The
+	// longest word of an id counts.
 	Words []Word
 	// Probe is the smallest request, by which a channel is tested: its members beside the
 	// model. It is nil where none is small.
 	Probe func(model string) string
-	// ProbeCost is 0 for a Probe that costs next to nothing. Of others the lower is
-	// preferred.
+	// ProbeCost is 0 for a Probe that costs next to nothing. Among other probes the lower cost
+	// is preferred.
 	ProbeCost int
 	// Example is a request to begin with: its members beside the model. It is nil where
 	// the server shows none.

@@ -59,7 +59,7 @@ func IsVendorField(name string) bool { return slices.Contains(vendorFields, name
 
 // vendorFields are members that servers of these two wires take besides those of OpenAI and
 // Anthropic, by the vendors' public references. They decide how a model samples, reasons or
-// writes its answer. What they cost is in the tokens that the vendor counts.
+// writes its answer. The vendor's count of tokens includes what they cost.
 //
 // Not here is what multiplies answers (best_of, num_completions), bounds them under another
 // name (n_predict, max_new_tokens), or answers later (deferred). Nor is what searches, asks

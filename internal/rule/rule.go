@@ -127,7 +127,7 @@ func (p *Problem) Note(param, must string) {
 	p.Refuse(param, fmt.Sprintf("%q must be %s.", param, must))
 }
 
-// Found reports whether there is one. Who reads on then only checks the syntax.
+// Found reports whether there is one. Further reading then only checks the syntax.
 func (p *Problem) Found() bool { return p.first != nil }
 
 // Refuse is Note in words of one's own.

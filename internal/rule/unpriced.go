@@ -193,8 +193,8 @@ func valuesOf(raw []byte, name string) (values [][]byte, ok bool) {
 	return values, true
 }
 
-// Folded is a name in small letters. Letters beyond ASCII that a reader who minds
-// no case takes for one of ASCII are that one.
+// Folded is a name in small letters. A letter beyond ASCII counts as the ASCII letter that a
+// case-insensitive reader takes it for.
 func Folded(name string) string {
 	for i := range len(name) {
 		if c := name[i]; c >= 'A' && c <= 'Z' || c >= 0x80 {

@@ -45,8 +45,7 @@ type connector struct {
 	hook Hook
 }
 
-// around runs do as a step. What it made is given to drop if the step failed all
-// the same.
+// around runs do as a step. If the step failed after do made a value, drop gets the value.
 func around[T comparable](hook Hook, s Step, do func() (T, error), drop func(T)) (T, error) {
 	var made, none T
 	err := hook(s, func() (err error) {

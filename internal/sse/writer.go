@@ -16,9 +16,8 @@ func IsDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]"
 // breaks goes out as several data lines, which a reader joins with line feeds.
 func AppendData(dst, data []byte) []byte { return AppendEvent(dst, "", data) }
 
-// AppendEvent appends data as one event called name; an empty name writes no
-// "event:" line. What follows a line break in name is left out, so that no name
-// can forge a field.
+// AppendEvent appends data as one event called name; an empty name writes no "event:" line.
+// Anything behind a line break in name is left out, so that no name can forge a field.
 func AppendEvent(dst []byte, name string, data []byte) []byte {
 	dst = AppendName(dst, name)
 	for more := true; more; {

@@ -17,8 +17,9 @@ import (
 	"github.com/tollhouse-ai/gateway/responses/state"
 )
 
-// Turn is what one request for a response has to do with those that are kept. Of a nil Turn,
-// which has nothing to do with any, only Reads, NeedsRequest and Discard are called. Its methods are for one goroutine at a time.
+// Turn is the part of one request for a response that concerns stored responses. A request
+// without such a part has a nil Turn, on which only Reads, NeedsRequest and Discard are
+// called. Its methods are for one goroutine at a time.
 type Turn struct {
 	responses *Responses
 	who       Caller
@@ -179,7 +180,8 @@ func (t *Turn) locate(ctx context.Context, r *responsesop.Request, shared []resp
 	return nil
 }
 
-// expand makes the request that a client would have sent who keeps its own conversation.
+// expand inserts the stored conversation into the request, as if the client had sent it in
+// full.
 func (t *Turn) expand(ctx context.Context, r *responsesop.Request, routes Routes) error {
 	t.input = r.InputItems()
 	for i, ref := range distinct(r.OpenApprovals()) {

@@ -59,7 +59,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 const askedTool = `{"name":"f","description":"d","parameters":{"type":"object"}}`
 
-// clients are one of each wire, who all say the same.
+// clients are one of each wire; all send the same conversation.
 var clients = []client{
 	{
 		op:    upstream.ChatCompletion,

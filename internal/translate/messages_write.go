@@ -234,8 +234,8 @@ func (w *messageWriter) end(u *conversation.Report) {
 func answerInput(arguments string) jsontext.Value { return toolInput(arguments, "_raw") }
 
 // toolInput returns a tool's input from the arguments as text: one JSON object without
-// repeated names. Of a repeated name the last value counts, as in most readers of JSON. A text
-// that is not an object becomes an object with the text under the name otherwise.
+// repeated names. If a name is repeated, the last value counts, as in most readers of JSON. A
+// text that is not an object becomes an object with the text under the name otherwise.
 func toolInput(arguments, otherwise string) jsontext.Value {
 	arguments = strings.TrimSpace(arguments)
 	input := jsontext.Value(arguments)

@@ -251,10 +251,9 @@ func inputPiece(text []byte, first bool) []byte {
 	return rawjson.Quote(nil, inner)
 }
 
-// arguments are those of a call that is over, as a JSON string. The input of a custom
-// tool is the member "input" of an object, for not every caller knows other tools than
-// functions. Of a function that takes nothing they are an object, unless the upstream
-// was cut.
+// arguments are those of a call that is over, as a JSON string. The input of a custom tool is
+// the member "input" of an object, for not every caller knows other tools than functions. A
+// function without arguments gets an empty object, unless the upstream was cut.
 func arguments(call []byte) []byte {
 	raw := rawjson.Lookup(call, "arguments")
 	text, ok := rawjson.String(raw)

@@ -51,7 +51,7 @@ type responseWriter struct {
 	final         []byte         // the response as the last event has it
 }
 
-// write takes in one piece. Of a whole response only what the last event has is kept.
+// write takes in one piece. For a whole response, only the content of the last event is kept.
 func (w *responseWriter) write(p piece) {
 	w.writeEvents(&p)
 	if w.whole {

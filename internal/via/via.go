@@ -51,9 +51,9 @@ func letter(r rune) bool {
 // changed.
 func (t *Trail) Values() []string { return t.header }
 
-// After returns the trail of a request that came with these values of the
-// header. Of them only the names of gateways of this kind are kept. A request
-// that has passed this one, or too many, is a 508.
+// After returns the trail of a request that came with these values of the header. Only the
+// names of gateways of this kind are kept. A request that has passed this one, or too many, is
+// a 508.
 func (t *Trail) After(given []string) (*Trail, error) {
 	if len(given) == 0 {
 		return t, nil

@@ -205,8 +205,8 @@ type write struct {
 	answer *idempotency.Record
 }
 
-// writeAgain is one more try of [Tasks.Keep]. What the store refuses, rather than does not
-// answer, is given up.
+// writeAgain is one more try of [Tasks.Keep]. A step that the store refuses is given up; a
+// step that it does not answer is retried.
 func (v *Tasks) writeAgain(ctx context.Context, w write, _ int) error {
 	ctx, cancel := context.WithTimeout(ctx, v.Timeout)
 	defer cancel()

@@ -95,8 +95,8 @@ func oversized(h http.Header) bool {
 	return err == nil && err2 == nil && limit > 0 && left >= limit && (err3 != nil || requests > 0)
 }
 
-// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
-// text, the operator's or the vendor's.
+// refused makes the error of a refusal. It is the caller's fault, with the vendor's text, or
+// else the operator's or the vendor's fault.
 func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	v, _ := parseError(data)
 	e, f := c.Refused(status, string(data), h)

@@ -70,8 +70,8 @@ func meaningOf(code string) meaning {
 
 const noModel = "No upstream channel has the model."
 
-// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
-// text, the operator's or the vendor's.
+// refused makes the error of a refusal. It is the caller's fault, with the vendor's text, or
+// else the operator's or the vendor's fault.
 func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	r, known := parseRefusal(data)
 	var m meaning
@@ -99,8 +99,8 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	return e
 }
 
-// taskNotFound returns the error of a poll. What is not found is the task, whatever the vendor
-// calls it.
+// taskNotFound returns the error of a poll. The thing that was not found is the task, whatever
+// the vendor calls it.
 func taskNotFound(err error) error {
 	e := fault.From(err)
 	if e.HTTPStatus() != http.StatusNotFound || e.Code == fault.ModelNotFound {

@@ -114,9 +114,9 @@ type Gone struct {
 
 // Options are those of [Lists]; the zero value is the default.
 type Options struct {
-	// Changed is called after the models of some channel changed, by several
-	// goroutines at once if need be. Of a request that changed none it hears nothing.
-	// ctx ends with Run, or when the channel is watched no more.
+	// Changed is called after the models of some channel changed, by several goroutines at
+	// once if need be. It is not called after a request that changed none. ctx ends with Run,
+	// or when the channel is watched no more.
 	Changed func(ctx context.Context)
 	// Logger gets a line when a list fails for the first time, when it works again, and when
 	// models come. It gets an audit line when models go. nil discards them.
@@ -308,8 +308,8 @@ type change struct {
 	first      bool // the source's first list
 }
 
-// record notes what came of a request, and reports whether the models have changed. What
-// comes late for a channel that is watched no more, or anew, is dropped.
+// record notes the outcome of a request, and reports whether the models have changed. A late
+// outcome for a channel that is no longer watched, or watched anew, is dropped.
 func (l *Lists) record(w *watched, found *upstream.ModelList, err error) (c change, changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

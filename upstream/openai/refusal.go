@@ -189,8 +189,8 @@ func (v *vendorError) publicCode() fault.Code {
 	return fault.InvalidRequest
 }
 
-// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
-// text, the operator's or the vendor's.
+// refused makes the error of a refusal. It is the caller's fault, with the vendor's text, or
+// else the operator's or the vendor's fault.
 func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	v, _ := parseError(data)
 	if status == http.StatusInternalServerError && v.overBatch() {

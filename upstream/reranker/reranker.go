@@ -96,8 +96,8 @@ func teiRequest(body upstream.Body) (_ upstream.Body, dropped []string) {
 	return body.Rename("documents", "texts").Rename("truncation", "truncate"), dropped
 }
 
-// teiAnswer makes an object of TEI's bare array of {"index", "score"}. What was consumed
-// is in a header.
+// teiAnswer makes an object of TEI's bare array of {"index", "score"}. A header says what was
+// consumed.
 func teiAnswer(data []byte, h http.Header) ([]byte, error) {
 	out := []byte(`{"results":[`)
 	r := rawjson.NewReader(data)
@@ -131,8 +131,8 @@ func teiAnswer(data []byte, h http.Header) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
-// text, the operator's or the vendor's.
+// refused makes the error of a refusal. It is the caller's fault, with the vendor's text, or
+// else the operator's or the vendor's fault.
 func refused(c *httpdo.Client, member string, status int, data []byte, h http.Header) error {
 	e, f := c.Refused(status, string(data), h)
 	o, err := rawjson.Index(data, nil, nil)

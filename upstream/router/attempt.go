@@ -161,9 +161,8 @@ func (a *attempt) accept(now time.Time, took time.Duration) {
 	}
 }
 
-// fail ends an attempt of which err is the outcome. What that means for the
-// channel is reported before the slot is released, so that no waiting call goes
-// where none should.
+// fail ends an attempt with the outcome err. It reports to the channel before it releases the
+// slot, so that no waiting call goes to a channel that should get none.
 func (a *attempt) fail(err error, op upstream.Op, now time.Time, took time.Duration) *fault.Error {
 	e := a.explain(err)
 	a.closed.Store(true)

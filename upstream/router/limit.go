@@ -121,8 +121,8 @@ func newRateLimiter(rpm int, before *rateLimiter, now time.Time) *rateLimiter {
 		return before
 	}
 	burst := max(1, rpm/60)
-	// What comes at once is taken off the minute that follows it, and a minute is
-	// a little longer here than where it is counted.
+	// Calls of a burst are taken off the minute that follows. A minute is a little longer here
+	// than at the vendor.
 	l := &rateLimiter{rpm, rate.NewLimiter(rate.Limit(float64(rpm-burst+1)/60.05), burst)}
 	if before != nil {
 		// With those that wait for their turn there, it has less than nothing left.

@@ -39,9 +39,8 @@ func (s *selection) breakerCall(rt *route) breaker.Call {
 	return breaker.Call{Account: s.call.Account, Scope: breaker.Scope{Op: string(s.call.Op), Model: rt.model(s.call.Model)}}
 }
 
-// next selects the channel of the call's next attempt, and waits for capacity if
-// need be. For a caller who has left there is none: no channel is asked, so that
-// nothing is paid.
+// next selects the channel of the call's next attempt, and waits for capacity if need be. If
+// the caller has disconnected there is no candidate: no channel is asked, so nothing is paid.
 func (r *Router) next(ctx context.Context, s *selection) (*attempt, *fault.Error) {
 	var few [4]candidate
 	memory := few[:0]
@@ -88,8 +87,9 @@ func (r *Router) next(ctx context.Context, s *selection) (*attempt, *fault.Error
 }
 
 // passOver takes a channel that cannot say the request off the selection, as if there had been
-// no attempt. It costs nothing, and a session's next channel then counts as its first. Of
-// several refusals the caller gets that of the first route, whichever was found first.
+// no attempt. It costs nothing, and a session's next channel then counts as its first. If
+// several channels refuse, the caller gets the refusal of the first route, whichever was found
+// first.
 func (s *selection) passOver(a *attempt, refusal *fault.Error, now time.Time) {
 	s.tried = append(s.tried, a.channel)
 	s.attempts--

@@ -63,8 +63,9 @@ func (t *Tries) begin(rs Routes, call *upstream.Call) {
 		return
 	}
 	t.s.routes = r.routesOf(&t.s.call)
-	// Its state does not matter to an operator who tests it, nor for what it has made already.
-	// For other calls that it keeps something for, such as a conversation, it does.
+	// The state of the channel does not matter to an operator who tests it, nor to a poll of a
+	// video that it made. It does matter to other calls for which the channel keeps something,
+	// such as a conversation.
 	t.s.pinned = call.Test || rs.op == upstream.PollVideo
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
-// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
-// text, the operator's or the vendor's.
+// refused makes the error of a refusal. It is the caller's fault, with the vendor's text, or
+// else the operator's or the vendor's fault.
 func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	e, f := c.Refused(status, string(data), h)
 	message, param := parseDetail(data)

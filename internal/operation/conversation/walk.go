@@ -57,7 +57,8 @@ func (p *Parsed) Walker(rd *rawjson.Reader, src []byte) Walker {
 	return Walker{rd, src, p, &p.Problem, &p.Media}
 }
 
-// Must notes that a member of what stands at the path is not what it must be.
+// Must notes that a member of the object at the path breaks its rule; must says what it has to
+// be.
 func (w Walker) Must(at Path, member, must string) {
 	if !w.Problem.Found() {
 		w.Problem.Note(at.String()+member, must)

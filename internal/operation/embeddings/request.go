@@ -223,8 +223,8 @@ func isKnown(name string) bool {
 
 // freeFields are members that vendors take besides OpenAI's, by their public references
 // (Voyage, Cohere, Jina, NVIDIA, DashScope, vLLM, TEI). They say what the vectors are for, and
-// how the input is cut. What makes other vectors than lists of numbers is not here
-// (embedding_types, output_dtype): no caller could read them as this wire has them.
+// how the input is cut. Fields that ask for other vectors than lists of numbers are not here
+// (embedding_types, output_dtype): no caller could read these in this wire.
 var freeFields = []string{
 	"input_type", "task", "task_type", "text_type", "prompt_name", "title", "instruct", "instruction",
 	"truncate", "truncation", "truncation_direction", "truncate_prompt_tokens", "late_chunking", "add_special_tokens",

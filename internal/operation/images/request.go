@@ -71,8 +71,8 @@ func read(data []byte, typed *images.Request) (*Request, error) {
 	if r.known {
 		return r, nil
 	}
-	// Of a model that no table describes it is read how many images are asked for,
-	// and what has the alpha family's form.
+	// For a model without a table, this reads how many images are asked for, and what has the
+	// alpha family's form.
 	if parameters, err := rawjson.Index(r.object.Raw("parameters"), nil, nil); err == nil {
 		r.parameters = parameters
 		r.problem.AllObey(pictures, &parameters, "parameters.")

@@ -84,8 +84,8 @@ func (r *Request) tokensPerImage() int64 {
 	return 0
 }
 
-// CountsTokens reports whether the model's vendor says how many tokens an image
-// took; of a model that no table describes, whether it has OpenAI's form.
+// CountsTokens reports whether the model's vendor says how many tokens an image took. For a
+// model without a table, it reports whether the model has OpenAI's form.
 func (r *Request) CountsTokens() bool {
 	if r.known {
 		return len(r.family.Quality) > 0
@@ -93,12 +93,12 @@ func (r *Request) CountsTokens() bool {
 	return r.Input == nil
 }
 
-// Known reports whether a table describes the model. What is not known passes
-// through, and its counts are believed.
+// Known reports whether a table describes the model. An unknown model passes through, and its
+// counts are believed.
 func (r *Request) Known() bool { return r.known }
 
-// usage is what was reported, of made images that are in the answer. What is
-// not reported is counted or, where tokens are paid for, estimated.
+// usage is what was reported, of made images that are in the answer. A missing count is
+// computed or, if tokens are paid for, estimated.
 func (r *Request) usage(raw []byte, made int64, tokens bool) billing.Usage {
 	u := billing.Usage{Images: made}
 	if made == 0 { // of a model whose answers have an unknown form

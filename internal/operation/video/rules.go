@@ -15,9 +15,9 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// The times that a caller may give a task, in seconds. Those of the gamma
-// family are its vendor's; of a model that no table describes a vendor
-// remembers the task no longer than mostExpiry.
+// The times that a caller may give a task, in seconds. Those of the gamma family are its
+// vendor's. For a model without a table, a vendor remembers the task no longer than
+// mostExpiry.
 const (
 	leastGammaExpiry = 60 * 60
 	mostGammaExpiry  = 3 * 24 * 60 * 60
@@ -149,9 +149,8 @@ func (r *Request) checkListed(param, word string, allowed []string) {
 	}
 }
 
-// checkWebhook refuses an address to which no notice would ever go, so that the
-// caller hears of it now. Whether the address that a name stands for is public,
-// is decided when it is dialled.
+// checkWebhook refuses an address that no webhook could reach, so that the caller learns it
+// now. Whether the address that a name stands for is public, is decided when it is dialled.
 func (r *Request) checkWebhook(private bool) {
 	const param = "webhook_url"
 	if !isURL(r.WebhookURL) {

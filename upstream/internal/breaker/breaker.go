@@ -106,9 +106,8 @@ type Breaker struct {
 	nextProbe      time.Time // when one more is allowed, whatever the last one showed
 }
 
-// Token is what a call was let through with. What it reports counts in the
-// generation of its token only: calls that began before the breaker opened say
-// nothing of what is after.
+// Token is what a call was let through with. Its report counts only in the generation of the
+// token: calls that began before the breaker opened say nothing about later ones.
 type Token struct {
 	call       Call
 	generation uint32

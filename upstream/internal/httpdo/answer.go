@@ -127,9 +127,9 @@ func (m *Memory) reserve(ctx context.Context, n int64) error {
 	return err
 }
 
-// ReadReserved reads a body of at most so many bytes, and one more, and closes it. What is
-// more than a small answer is reserved before it is read, twice, for the copy that is made of
-// it. The caller closes the memory when it is done with the answer.
+// ReadReserved reads a body of at most so many bytes, and one more, and closes it. The part
+// above a small answer is reserved before it is read. It is reserved twice, because the answer
+// is copied. The caller closes the memory when it is done with the answer.
 func ReadReserved(ctx context.Context, call *upstream.Call, body io.ReadCloser, most int64) (data []byte, memory *Memory, err error) {
 	const small, copies = 1 << 20, 2
 	memory = &Memory{call: call}

@@ -197,8 +197,7 @@ func (e *modelEntries) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// modelEntry is a model as vendors describe it. Of an entry that is no object all counts as
-// absent.
+// modelEntry is a model as vendors describe it. An entry that is not an object has no members.
 type modelEntry struct {
 	id, name  string
 	kind      string   // Together, LM Studio
