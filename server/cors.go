@@ -66,8 +66,8 @@ const exposedHeaders = "X-Request-Id, Request-Id, Retry-After, Retry-After-Ms, X
 
 // pageHeaders are the headers of requests that pages may set, besides those of
 // pageHeaderPrefixes and sessionHeaders. The API reads them, or SDKs and agents send them
-// along. A page has no use for any other, of which a proxy before the server may believe that
-// only it sets them.
+// along. A page has no use for any other. A proxy before the server may believe that only it
+// sets some of these.
 var pageHeaders = [...]string{
 	"accept", "authorization", "cache-control", "content-type", "http-referer", "idempotency-key", "if-none-match", "originator",
 	"traceparent", "tracestate", "baggage", "user-agent", "x-api-key", "x-app", "x-client-request-id", "x-request-id", "x-requested-with", "x-title",

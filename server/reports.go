@@ -157,8 +157,8 @@ func parseUsageQuery(r *http.Request, groupings ...billing.GroupBy) (billing.Que
 	return q, format, nil
 }
 
-// The years of which usage may be asked for: a number beyond is in the wrong
-// unit, and would mean all or nothing.
+// The years for which usage can be asked. A number beyond is in the wrong unit, and would mean
+// all or nothing.
 const (
 	firstYear = 1900
 	lastYear  = 9999

@@ -31,9 +31,9 @@ const (
 	//	{"id":"…", "model":"…", "results":[{"index":0, "relevance_score":0.5}],
 	//	 "meta":{"billed_units":{"search_units":1}}, "usage":{"total_tokens":12}}
 	//
-	// of which only results are needed: all documents, or top_n of them, in any order. The
-	// gateway sorts them, adds documents, and gives the caller the form of its dialect.
-	// Counts that are not there are not reported by the vendor, and are estimated.
+	// Only results are needed: all documents, or top_n of them, in any order. The gateway
+	// sorts them, adds documents, and gives the caller the form of its dialect. Counts that
+	// are not there are not reported by the vendor, and are estimated.
 	Rerank Op = "rerank"
 )
 

@@ -125,7 +125,7 @@ type Client struct {
 // Leaving is how a client goes away.
 type Leaving string
 
-// How clients leave.
+// How clients disconnect.
 const (
 	Stays   Leaving = ""
 	Early   Leaving = "early"   // before it has asked

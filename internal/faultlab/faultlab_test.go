@@ -21,7 +21,7 @@
 // left. It shares no code with the gateway. Who pays is the table "Who pays when it ends
 // badly" again. What was used is counted from what the script means and not from its bytes.
 // Prices are multiplied as exact fractions. The times of vendors are whole microseconds and
-// clients leave between two of them, so that it is never in doubt what came first.
+// clients disconnect between two of them, so that it is never in doubt what came first.
 //
 // # What is not exact
 //
@@ -29,7 +29,7 @@
 // can break between the report of its output and its end. It may then cost that report or the
 // estimate, since the translation reports at the end. The same holds for any translated stream
 // that its client or a shutdown broke off when only half of its last event was read. A stream
-// of which the vendor's part had ended early, and whose client left before it asked for any of
+// of which the vendor's part had ended early, and whose client disconnected before it asked for any of
 // it, may cost the input or nothing. A whole answer that is withheld, as its charge could not
 // be recorded, costs nothing, or all of it where the ledger had recorded it and only its
 // answer was lost. [Report].Loose counts them: they are a few of ten thousand. What an account

@@ -56,7 +56,7 @@ type Tolerance struct {
 	Media      billing.Money // of one call in a round: media by URL, above their declared bound
 	Dropped    billing.Money // of one whole answer in a round whose bound a channel drops, above its hold
 	Waste      billing.Money // billed, though the gateway got an error for it
-	Unreceived billing.Money // output by tokens of a stream, made and not shown when the client left
+	Unreceived billing.Money // output by tokens of a stream, made and not shown when the client disconnected
 	Parts      billing.Money // of a request that was cut into parts: the others, where a vendor failed at one
 	Ended      billing.Money // of a stream that ended with its balance: one step of hold_tokens
 }

@@ -224,7 +224,7 @@ func (d *generator) ring(r *request) *object {
 	return d.chat(r, pick(d.source, forbids, unpaid)).set("model", ringChat)
 }
 
-// thoughts is reasoning of a model that is known to hide it, whose client leaves at any
+// thoughts is reasoning of a model that is known to hide it, whose client disconnects at any
 // moment: before the first event, within the answer, or with its last word.
 func (d *generator) thoughts(r *request) *object {
 	r.path, r.leaves = chatPath, leaving(d.IntN(3_000)+10)
@@ -309,7 +309,7 @@ func (d *generator) pieces(r *request) *object {
 }
 
 // parts is what the gateway cuts into several calls: of one part the vendor
-// refuses or fails, or the client leaves between them.
+// refuses or fails, or the client disconnects between them.
 func (d *generator) parts(r *request) *object {
 	word := pick(d.source, "", "", flagged, absurd, waste)
 	if word == "" {

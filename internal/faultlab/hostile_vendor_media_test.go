@@ -83,7 +83,7 @@ func (c *vendorCall) picture() {
 	}
 }
 
-// edit answers with changed pictures.
+// edit answers with changed images.
 func (c *vendorCall) edit() {
 	c.r.Body = http.NoBody
 	form, err := readForm(c.r.Header.Get("Content-Type"), c.body)

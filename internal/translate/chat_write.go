@@ -46,9 +46,9 @@ var textMembers = map[pieceKind]string{
 }
 
 // write makes a chunk of each piece. The first one has the prompt's counts as
-// choices[0].usage, which the gateway reads: should the client leave, what it owes
-// for the prompt is known. The stream ends with the usage, if the upstream gave it
-// (the gateway makes its own where not), and the terminator.
+// choices[0].usage, which the gateway reads. So the cost of the prompt is known if the client
+// disconnects. The stream ends with the usage, if the upstream gave it (the gateway makes its
+// own where not), and the terminator.
 func (w *chunkWriter) write(p piece) {
 	delta := append(w.delta[:0], textMembers[p.kind]...)
 	switch p.kind {

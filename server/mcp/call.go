@@ -125,7 +125,7 @@ func (c *call) principalContext() context.Context {
 
 // caller is what the calls of one HTTP request have in common.
 type caller struct {
-	ctx            context.Context // ends when the client leaves, or takes its request back
+	ctx            context.Context // ends when the client disconnects, or takes its request back
 	token          secret.String
 	principal      *auth.Principal
 	idempotencyKey string // the Idempotency-Key header

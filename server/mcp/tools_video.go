@@ -24,8 +24,8 @@ var waitField = field{
 	description: "Wait for the video: for 45 seconds, or for some minutes if this program is told of the progress. A video that is not there then goes on: ask again with get_video.",
 }
 
-// videoTool is generate_video. It has the arguments of both families, of which a model takes
-// some.
+// videoTool is generate_video. It has the arguments of both families; a model takes some of
+// them.
 func videoTool() *tool {
 	return &tool{
 		name: "generate_video", title: "Make a video",
@@ -107,8 +107,8 @@ func (c *call) getVideo() (*sdk.CallToolResult, error) {
 // less than the minute after which many give up.
 const defaultWait = 45 * time.Second
 
-// awaitVideo is the record when the video has ended, or as it is when the time is
-// over. The video goes on when the client leaves.
+// awaitVideo is the record when the video has ended, or as it is when the time is over. The
+// video goes on when the client disconnects.
 func (c *call) awaitVideo(record *video.Response) *video.Response {
 	if video.State(record.Status).Terminal() {
 		return record

@@ -210,7 +210,7 @@ func BenchmarkDriver(b *testing.B) {
 	}
 }
 
-// imageSample is a call for pictures, whole and as a stream.
+// imageSample is a call for images, whole and as a stream.
 var imageSample = upstreamtest.Sample{
 	Model:   "gpt-image-2",
 	Request: []byte(`{"model":"gpt-image-2", "prompt":"hé","n":2,"x":1.0}`),
@@ -243,7 +243,7 @@ var responseSample = upstreamtest.Sample{
 	},
 }
 
-// editSample is a call for changed pictures, whole and as a stream.
+// editSample is a call for changed images, whole and as a stream.
 var editSample = upstreamtest.Sample{
 	Model: "gpt-image-2", Form: editForm(), StreamForm: editForm(upstream.Field("stream", "true")),
 	Answer: imageSample.Answer,

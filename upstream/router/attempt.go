@@ -106,8 +106,8 @@ var (
 	errNoReply = errors.New("the upstream gave neither an answer nor an error")
 )
 
-// conclude ends an attempt that was sent, of which err is the outcome, and completes its
-// report. It returns the error as the client gets it; nil if the answer counts.
+// conclude ends an attempt that was sent, with the outcome err, and completes its report. It
+// returns the error as the client gets it; nil if the answer counts.
 func (a *attempt) conclude(err error) *fault.Error {
 	sent, report := a.sent, &a.report[0]
 	a.sent = nil // it has the request, and the answer may live for long

@@ -22,7 +22,7 @@ import (
 // everyModel is the public id under which a channel passes every id through.
 const everyModel = "*"
 
-// MaxDrain is the longest that a stream is read on after its client left.
+// MaxDrain is the longest that a stream is read on after its client disconnected.
 const MaxDrain = 30 * time.Second
 
 // Channel is one way to an upstream: which models it serves, when it is asked

@@ -17,7 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
 )
 
-// imageSample is a call for pictures, whole and as a stream.
+// imageSample is a call for images, whole and as a stream.
 var imageSample = upstreamtest.Sample{
 	Model:   "imagegen-2",
 	Request: []byte(`{"model":"imagegen-2","prompt":"a","n":2,"size":"64x32"}`),
@@ -76,7 +76,7 @@ func TestTheAlphaFormIsAnsweredInKindWhateverTheModelIsCalled(t *testing.T) {
 	}
 }
 
-// editSample is a call for changed pictures, whole and as a stream.
+// editSample is a call for changed images, whole and as a stream.
 var editSample = upstreamtest.Sample{
 	Model: "imagegen-2", Form: editForm("n", "2", "size", "1024x1024"), StreamForm: editForm("stream", "true", "partial_images", "2"),
 	Check: imageSample.Check,

@@ -60,8 +60,8 @@ type Upstream struct {
 // New returns a simulated vendor.
 func New(o Options) *Upstream { return &Upstream{o: o} }
 
-// Jobs is how many videos were ever taken, those included of which the answer
-// was lost: what a vendor would bill.
+// Jobs is how many videos were ever taken, including those whose answer was lost: what a
+// vendor would bill.
 func (u *Upstream) Jobs() int { return u.tasks.taken() }
 
 // operations are those that are answered.
@@ -136,7 +136,7 @@ func request[R any](u *Upstream, call *upstream.Call, parse func([]byte) (*R, er
 	return r, data, u.refusal(err, call.Model)
 }
 
-// obeys checks a request by the rules of the public API, of a model of which no more is known.
+// obeys checks a request by the rules of the public API, for a model without rules of its own.
 func obeys[R operation.Request](r R) error { return r.Check(&operation.Facts{}, nil, nil) }
 
 // unreadable is the error of a body that cannot be read.

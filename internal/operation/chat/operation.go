@@ -55,8 +55,9 @@ func (r *Request) Check(_ *operation.Facts, _ *billing.Price, c operation.Channe
 	return r.CheckFiles(c)
 }
 
-// Quote is what the request may cost. In the place of max_completion_tokens a channel that
-// speaks messages gets max_tokens, and in that of either one of responses max_output_tokens.
+// Quote is what the request may cost. A channel that speaks messages gets max_tokens instead
+// of max_completion_tokens. One that speaks responses gets max_output_tokens instead of
+// either.
 func (r *Request) Quote(m *operation.Facts, price *billing.Price, passed bool) operation.Quote {
 	t := r.Tokens(m, price, r.Stream, passed)
 	t.CallerBound, t.Candidates = r.OutputBound(), r.Candidates()

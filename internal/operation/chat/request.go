@@ -144,9 +144,9 @@ func withUsage(raw []byte) []byte {
 	return o.Apply(nil, rawjson.Set("include_usage", []byte("true")))
 }
 
-// Summary returns what of the request matters once a stream has begun: bounds,
-// estimates and a [Tap] say the same by it. It refers to none of the request's
-// bytes, which may be many, and has neither a body nor messages.
+// Summary returns the parts of the request that matter once a stream has begun: bounds,
+// estimates and a [Tap] are the same by it. It does not refer to the request's bytes, which
+// may be many, and has neither a body nor messages.
 func (r *Request) Summary() *Request {
 	return &Request{
 		Request: &chat.Request{

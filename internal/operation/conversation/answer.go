@@ -110,7 +110,7 @@ func ReadCount(data []byte) (body []byte, tokens int64, err error) {
 	return o.Apply(nil), tokens, nil
 }
 
-// whole is what is wrong with an answer, of which err is the error of its index.
+// whole returns what is wrong with an answer; err is the error of its index.
 func (f *Form) whole(o *rawjson.Object, s *Scan, err error) error {
 	if err == nil && f.Failed != nil {
 		return f.Failed(o, s.Text.Quarters)

@@ -141,7 +141,7 @@ func (r *Request) otherTextBound() (n int64) {
 	return n
 }
 
-// noteInputKind notes an input that is none of the forms there are.
+// noteInputKind notes an input in an unknown form.
 func (r *Request) noteInputKind() {
 	r.problem.Note("input", "a string, an array of strings, an array of token numbers, or an array of arrays of them")
 }

@@ -81,10 +81,10 @@ func noPicture() error {
 	return upstream.BadAnswer("The upstream's answer has no picture in it.", errors.New("no picture"))
 }
 
-// mayHoldPicture reports whether an answer of an unknown form may have an image. That is so if
-// a text in it is a link or too long for a word, or if its usage counts images. If it has
-// OpenAI's list or DashScope's output, only those are looked at: an empty list says that no
-// image was made.
+// mayHoldPicture reports whether an answer of an unknown form may have an image. It may have
+// one if a text in it is a link or too long for a word, or if its usage counts images. If it
+// has OpenAI's list or DashScope's output, only those are looked at: an empty list says that
+// no image was made.
 func mayHoldPicture(o *rawjson.Object) bool {
 	for _, name := range [...]string{"data", "output"} {
 		if raw := o.Raw(name); !rawjson.IsNull(raw) {

@@ -161,9 +161,9 @@ func (r *Request) omitted(limited *messages.Request) []string {
 	return r.Unknown
 }
 
-// Summary returns what of the request matters once a stream has begun: bounds,
-// estimates and a [Tap] say the same by it. It refers to none of the request's
-// bytes, which may be many, and has neither a body nor messages.
+// Summary returns the parts of the request that matter once a stream has begun: bounds,
+// estimates and a [Tap] are the same by it. It does not refer to the request's bytes, which
+// may be many, and has neither a body nor messages.
 func (r *Request) Summary() *Request {
 	return &Request{
 		Request: &messages.Request{Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream},

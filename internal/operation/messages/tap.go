@@ -44,12 +44,11 @@ func (t *Tap) DropRequest() bool {
 	return true
 }
 
-// Event appends what the client gets of one upstream event to dst: the same,
-// with the public model id in message_start. It fails with the *fault.Error
-// that ends the stream if the event is an error, is not one JSON object or
-// comes before message_start. Nothing is appended for what the model thinks
-// unseen, of which internal/translate informs the Tap alone. The event that ends a complete
-// stream is done and is not appended: see [Tap.Terminator].
+// Event appends what the client gets of one upstream event to dst: the same, with the public
+// model id in message_start. It fails with the *fault.Error that ends the stream if the event
+// is an error, is not one JSON object or comes before message_start. Nothing is appended for
+// hidden reasoning, which internal/translate reports to the Tap alone. The event that ends a
+// complete stream is done and is not appended: see [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
 	if out, _, ok := t.Repeat(dst, name, data, 0); ok {
 		return out, false, nil

@@ -218,8 +218,8 @@ func (c *counts) add(d counts) {
 	c.units += d.units
 }
 
-// usage completes the counts by estimates, of which the usage has what is [Sold]: a vendor
-// that sells by the unit need not count tokens.
+// usage completes the counts by estimates, as far as they are [Sold]: a vendor that sells by
+// the unit need not count tokens.
 func (c *counts) usage(r *Request, price *billing.Price) billing.Usage {
 	estimate := r.Estimate()
 	u := Sold(estimate, price)

@@ -197,9 +197,9 @@ func (r *Request) Split(m *operation.Facts) []operation.Request {
 	return parts
 }
 
-// split cuts a request into parts of at most batch documents each, in order; nil if it
-// need not be cut. A batch of 0 is the family's. Each part asks for as many results as
-// the whole does, of which [Request.Join] takes the best.
+// split cuts a request into parts of at most batch documents each, in order; nil if it need
+// not be cut. A batch of 0 is the family's. Each part asks for as many results as the whole
+// does, and [Request.Join] takes the best.
 func (r *Request) split(batch int) []*Request {
 	var parts []*Request
 	for documents := range r.batches(batch) {

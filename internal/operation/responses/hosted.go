@@ -114,8 +114,8 @@ func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) 
 // freeFields are members that no rule is about, and that cost nothing.
 var freeFields = []string{"client_metadata", "stop", "seed", "presence_penalty", "frequency_penalty", "logit_bias"}
 
-// freeReasoning are the members of reasoning that cost no more than the tokens that they
-// make, of which the bound of the output includes all.
+// freeReasoning are the members of reasoning that cost no more than the tokens that they make.
+// The bound of the output includes all of those.
 var freeReasoning = []string{"effort", "summary", "generate_summary", "context"}
 
 // isKnown reports whether a member of the body has a rule, or costs nothing.

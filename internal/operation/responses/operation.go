@@ -60,8 +60,8 @@ func (r *Request) Check(_ *operation.Facts, _ *billing.Price, c operation.Channe
 }
 
 // Quote is what the request may cost, with what the vendor adds to it that keeps what it goes
-// on from. A count costs nothing. In the place of max_output_tokens a channel of another
-// dialect gets one of the others.
+// on from. A count costs nothing. A channel of another dialect gets one of the other bounds
+// instead of max_output_tokens.
 func (r *Request) Quote(m *operation.Facts, price *billing.Price, passed bool) operation.Quote {
 	if r.CountOnly {
 		return operation.Quote{Plausible: operation.Unchecked()}

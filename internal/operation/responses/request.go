@@ -202,9 +202,9 @@ var namedTypes = []string{
 	"reasoning", "message", "web_search_call", "file_search_call", "code_interpreter_call", "computer_call", "mcp_call", "mcp_list_tools", "mcp_approval_request",
 }
 
-// Summary returns what of the request matters once a stream has begun: bounds,
-// estimates and a [Tap] say the same by it. It refers to none of the request's
-// bytes, which may be many, and has neither a body nor items.
+// Summary returns the parts of the request that matter once a stream has begun: bounds,
+// estimates and a [Tap] are the same by it. It does not refer to the request's bytes, which
+// may be many, and has neither a body nor messages.
 func (r *Request) Summary() *Request {
 	return &Request{
 		Request: &responses.Request{Model: r.Model, MaxOutputTokens: r.MaxOutputTokens, Stream: r.Stream},

@@ -13,7 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Stored is what the gateway keeps of a response, of which it refers to the bytes.
+// Stored is what the gateway keeps of a response, whose bytes it refers to.
 type Stored struct {
 	Input    [][]byte // the items that the request brought, without those of responses before
 	Response []byte   // as the client got it

@@ -195,8 +195,7 @@ func BilledUsage(t *video.Task, p *billing.Price) billing.Usage {
 	return t.Bound
 }
 
-// estimatedTokens are those that a video of that kind takes, of which the hold is
-// twice as many.
+// estimatedTokens are those that a video of that kind takes. The hold is twice as many.
 func estimatedTokens(t *video.Task) billing.Usage {
 	return billing.Usage{Output: (t.Bound.Output + 1) / 2, Estimated: true}
 }

@@ -115,8 +115,8 @@ func usage(u *billing.Usage) (all []attribute.KeyValue) {
 	return all
 }
 
-// errorWord is a fault's code as error.type, of which there may be few: an
-// upstream's own word is told by its status.
+// errorWord is a fault's code as error.type, which must have few values. For an upstream's own
+// word it is the status.
 func errorWord(code fault.Code, status int) string {
 	switch {
 	case code == "" || code.Known():
