@@ -202,7 +202,7 @@ func (t *tally) quota(whose string, l *Limits, left time.Duration) ratelimit.Quo
 	}
 }
 
-// tally is the one of a subject, which is made if there is none. The lock is held.
+// tally returns the tally of a subject, and makes it if needed. The lock is held.
 func (s *shard) tally(who subject) *tally {
 	t, ok := s.tallies[who]
 	if !ok {

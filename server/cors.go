@@ -79,8 +79,8 @@ var pageHeaderPrefixes = [...]string{"anthropic-", "openai-", "x-openai-", "x-st
 // maxPageHeaders is the most names of headers that a preflight is answered for.
 const maxPageHeaders = 100
 
-// allowedHeaders are those of the headers that a preflight asks for which pages may set. For
-// any other page, the browser says that it is not allowed.
+// allowedHeaders are the headers that a preflight asks for and pages may set. For any other
+// page, the browser says that it is not allowed.
 func allowedHeaders(asked string) string {
 	var allowed []string
 	for name := range strings.SplitSeq(asked, ",") {

@@ -123,9 +123,9 @@ type DriverOptions struct {
 	// BaseURL is the absolute http or https address for the paths of the API, without
 	// credentials, query or fragment.
 	BaseURL string
-	// Keys are sent in turn (see [Keys]), as Auth says. With
-	// none, calls carry no key. Where videos are made all are of one account, since
-	// the tasks of one are not known to another.
+	// Keys are sent in turn (see [Keys]), as Auth says. With none, calls carry no key. For
+	// videos all keys must be of one account, since a vendor does not know the tasks of
+	// another.
 	Keys []secret.String
 	// Auth says how calls carry the key; the vendor's own way if zero.
 	Auth Auth

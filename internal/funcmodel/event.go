@@ -11,8 +11,8 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/sse"
 )
 
-// Decode reads a request of a call that came without a typed one. A name may stand twice
-// in it, below the members that the gateway has looked at.
+// Decode reads a request of a call that came without a typed one. Below the members that the
+// gateway has looked at, a name may stand twice in it.
 func Decode[R any](data []byte) (*R, error) {
 	r := new(R)
 	if err := json.Unmarshal(data, r, jsontext.AllowDuplicateNames(true)); err != nil {

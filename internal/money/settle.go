@@ -20,8 +20,8 @@ type Outcome struct {
 	Answer *idempotency.Record
 	// Said is the output tokens that the text of the answer has; 0 if there is none.
 	Said int64
-	// Whole is the attempt that gave an answer which the client has nothing of before Capture
-	// returns; nil for any other answer.
+	// Whole is the attempt whose answer the client gets only after Capture returns; nil for
+	// any other answer.
 	Whole *billing.Attempt
 }
 

@@ -22,8 +22,8 @@ type timeoutContext struct {
 	started atomic.Pointer[context.Context] // timed, once it is there
 }
 
-// Value is that of Context, or of the time-out where that has begun: the cause of an end is
-// the time-out's.
+// Value is the value of Context, or of the time-out once that has begun: the cause of an end
+// is the time-out's.
 func (t *timeoutContext) Value(key any) any {
 	if timed := t.started.Load(); timed != nil {
 		return (*timed).Value(key)

@@ -15,9 +15,9 @@ const largest = 8 << 20
 
 // Transport passes requests on to base, or to http.DefaultTransport if base is nil. It fails
 // t, unless t is a benchmark, if traffic deviates from the document. It checks every response
-// that was read to its end, and every request that was answered with 2xx. Requests that a test
-// makes wrong on purpose are refused, so they are not looked at, nor is the admin API, which
-// is another.
+// that was read to its end, and every request that was answered with 2xx. It does not look at
+// requests that a test makes wrong on purpose, since they are refused. Nor does it look at the
+// admin API.
 func Transport(t testing.TB, base http.RoundTripper) http.RoundTripper {
 	t.Helper()
 	spec, err := Load()

@@ -194,7 +194,7 @@ func IsImageURL(raw []byte) bool {
 	return len(raw) >= len(image) && strings.EqualFold(string(raw[:len(image)]), image)
 }
 
-// without notes a JSON string that is no text, though it stands among it.
+// without notes a JSON string that stands among text and is not text.
 func (m *Media) without(raw []byte) {
 	m.Bytes += int64(len(raw))
 	m.Quarters += Quarters(raw)

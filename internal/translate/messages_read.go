@@ -212,7 +212,7 @@ func (r *messageReader) blockStop() {
 	b.open = false
 }
 
-// text passes on a text of the open block. What is no string, or an empty one, says
+// text passes on a text of the open block. Anything but a string that is not empty says
 // nothing.
 func (r *messageReader) text(kind pieceKind, value []byte) {
 	if len(value) > len(`""`) && value[0] == '"' {

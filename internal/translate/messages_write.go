@@ -76,8 +76,8 @@ func (w *messageWriter) stopReason() string {
 // isSynthetic).
 const syntheticSignature = "gateway-reasoning"
 
-// blockKind is a type of content blocks: how one begins, and how the member that is a
-// delta of one does.
+// blockKind is a type of content blocks. It says how a block begins, and how a delta of it
+// begins.
 type blockKind struct{ start, delta string }
 
 // blockKinds are the kinds of blocks that hold what an answer says.

@@ -97,7 +97,7 @@ func (p *Poll) Wait(ctx context.Context) (*video.Task, error) {
 	}
 }
 
-// entry is that of a task. Those of tasks that nobody asked after for long are
+// entry is that of a task. The entries of tasks that nobody has asked for in a long time are
 // forgotten. The caller holds the lock.
 func (v *Tasks) entry(id string) *entry {
 	if e := v.tasks[id]; e != nil {

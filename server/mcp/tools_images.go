@@ -212,7 +212,7 @@ func editByURLRequest(a arguments, model string) (*gateway.Request, error) {
 	return alphaImageBody(a, links).request(upstream.GenerateImage)
 }
 
-// decodeFile is a file that a model sent: a data: URI, or plain base64.
+// decodeFile decodes a file that a model sent: a data: URI, or plain base64.
 func decodeFile(name, source string) (images.File, error) {
 	encoded := source
 	if rest, ok := strings.CutPrefix(source, "data:"); ok {

@@ -21,8 +21,8 @@ const (
 	defaultMaxWait = time.Second
 )
 
-// concurrencyLimiter lets at most so many calls to a channel at a time. Others wait
-// in order of arrival. The zero limiter is ready for use.
+// concurrencyLimiter bounds how many calls run at a channel at a time. Others wait in order of
+// arrival. The zero limiter is ready for use.
 type concurrencyLimiter struct {
 	mu    sync.Mutex
 	limit int // as the last caller gave it: a reload may change it
@@ -125,7 +125,8 @@ func newRateLimiter(rpm int, before *rateLimiter, now time.Time) *rateLimiter {
 	// than at the vendor.
 	l := &rateLimiter{rpm, rate.NewLimiter(rate.Limit(float64(rpm-burst+1)/60.05), burst)}
 	if before != nil {
-		// With those that wait for their turn there, it has less than nothing left.
+		// Calls that wait there have taken tokens in advance, so it can have less than none
+		// left.
 		for missing := burst - int(before.tokens.TokensAt(now)); missing > 0; missing -= burst {
 			l.tokens.ReserveN(now, min(missing, burst))
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// The simulated voice: a tone of 20 ms for each character, and silence for
-// white space. It is no speech, and its file says so.
+// The simulated voice: a tone of 20 ms for each character, and silence for white space. It is
+// not speech, and its file says so.
 const (
 	simulatedRate   = 24_000
 	simulatedTone   = simulatedRate / 50 // samples of one character

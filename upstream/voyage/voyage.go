@@ -45,9 +45,9 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	})
 }
 
-// rank asks for a ranking. Voyage answers 400 to every argument that it does not know. So
-// the request has no return_documents, which is for the gateway, and none of Cohere's
-// bounds of a document. The vendor cuts what is too long, unless truncation is false.
+// rank asks for a ranking. Voyage answers 400 to every argument that it does not know. So the
+// request has no return_documents, which is for the gateway, and no bound of a document, which
+// Cohere has. The vendor cuts what is too long, unless truncation is false.
 func (d *driver) rank(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	body, dropped := httpdo.DropFields(call.Body, "max_tokens_per_doc", "max_chunks_per_doc")
 	if body.IsObject() {

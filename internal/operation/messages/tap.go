@@ -97,7 +97,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 // hiddenEvent is an event between a translated stream (internal/translate) and the [Tap] above
 // it. It says that the model reasons, and that the caller did not ask to see it. Without it,
 // long reasoning would run into the time-outs of a silent upstream. A client that disconnects
-// meanwhile would not pay for it. No client ever gets it.
+// during it would not pay for it. No client ever gets it.
 //
 // Its member "hidden" is a string with one point for each quarter token, not a number. An
 // upstream could send the event itself to make a caller pay; it is believed no more than the

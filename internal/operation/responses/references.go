@@ -59,8 +59,8 @@ func (r Reference) Param() string {
 	return "input[" + strconv.Itoa(r.Index) + "]." + cmp.Or(r.Member, "id")
 }
 
-// AllReferences yields what the request refers to, of what is shared those that are given:
-// what it would do without after all else.
+// AllReferences yields what the request refers to, but of shared things only the given ones.
+// References that the request could do without come last.
 func (r *Request) AllReferences(shared []Reference) iter.Seq[Reference] {
 	return func(yield func(Reference) bool) {
 		if r.PreviousResponseID != "" && !yield(PreviousResponse(r.PreviousResponseID)) {

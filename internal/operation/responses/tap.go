@@ -360,8 +360,8 @@ func appendOwn(dst []byte, kind string, number int64, member string, value []byt
 // BreakOff says that the stream ends badly, and that what still comes is only counted.
 func (t *Tap) BreakOff() { t.broken = true }
 
-// CutShort ends the stream because the balance has: as a response that failed, for
-// clients send one that is only incomplete again. All of it is the terminator.
+// CutShort ends the stream because the balance has ended. It ends as failed, because clients
+// retry a response that is merely incomplete. All of it is the terminator.
 func (t *Tap) CutShort(dst []byte) []byte {
 	t.end = string(t.AppendError(nil, fault.New(fault.InsufficientBalance, "The account's balance ended before the response was complete.")))
 	return dst

@@ -177,8 +177,8 @@ func Apply(t *video.Task, e Event, now time.Time) Transition {
 	return m
 }
 
-// nextState is the state that an event leads to, apart from the task's time, and
-// the upstream's word that fits nothing.
+// nextState is the state that an event leads to, and the upstream's word if it fits nothing.
+// It does not look at the task's time.
 func nextState(t *video.Task, e *Event, now time.Time) (next video.State, unknownStatus string) {
 	r := &e.Report
 	_, listed := stateOf(r.Word)

@@ -100,7 +100,7 @@ func (s sink) openWork(work *OpenWork) {
 		age = max(0, time.Since(work.Oldest).Seconds())
 	}
 	s.send(prometheus.GaugeValue, "webhooks_waiting", "Webhooks that wait to be delivered, of all processes.", float64(work.Webhooks))
-	s.send(prometheus.GaugeValue, "webhook_oldest_seconds", "Age of the webhook that waits for longest; 0 if none does.", age)
+	s.send(prometheus.GaugeValue, "webhook_oldest_seconds", "Age of the webhook that has waited longest; 0 without one.", age)
 }
 
 // channel sends what the router reports of a channel.
@@ -111,7 +111,7 @@ func (s sink) channel(c *router.ChannelInfo) {
 	s.send(prometheus.CounterValue, "channel_rests_total", "How often a channel's circuit breaker opened after failures (ejected).", float64(c.CircuitOpens), "channel", c.Name)
 	s.send(prometheus.GaugeValue, "channel_recent_latency_seconds", "How long a channel lately took to its first content; 0 if it is unknown.", c.Latency.Seconds(), "channel", c.Name)
 	if c.Discovers {
-		s.gauge("channel_models", "Models that a channel serves, of one whose vendor is asked for them.", len(c.Models), "channel", c.Name)
+		s.gauge("channel_models", "Models that a channel serves, if its vendor is asked for a list.", len(c.Models), "channel", c.Name)
 		var listed float64
 		if !c.Listed.IsZero() {
 			listed = float64(c.Listed.Unix())
