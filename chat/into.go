@@ -46,8 +46,8 @@ const NoRepair IntoOption = 1
 // call, or where the model refused or called a tool.
 //
 // Into returns the last call's Response, also beside an error if there was one. T is zero
-// beside an error. The error of an answer that does not fit has the code fault.BadGateway; that
-// of a T that JSON Schema cannot describe, such as a type that contains itself, is
+// beside an error. An answer that does not fit is an error with the code fault.BadGateway. A T
+// that JSON Schema cannot describe, such as a type that contains itself, is
 // fault.InvalidRequest. req is not changed; its Stream and ResponseFormat are ignored.
 func Into[T any](ctx context.Context, g Caller, req *Request, o ...IntoOption) (T, *Response, error) {
 	var zero T
@@ -105,9 +105,9 @@ func isAnswer(m *Message) error {
 	return nil
 }
 
-// furtherCall is ctx for a call that follows another one of it. Under an idempotency key each has
-// its own, made of the key and of the messages that were added: a repetition of the whole gets
-// the same answers, as long as it says the same.
+// furtherCall is ctx for a call that follows another one of it. Under an idempotency key each
+// call has its own key, made of that key and of the messages that were added. So a repetition
+// of the whole gets the same answers, as long as it says the same.
 func furtherCall(ctx context.Context, added []Message) context.Context {
 	key := callctx.IdempotencyKey(ctx)
 	if key == "" {

@@ -46,18 +46,18 @@ var ErrMaxRounds = errors.New("chat: the rounds are used up")
 //
 //	for step, err := range chat.Loop(ctx, g, req, tools, chat.LoopOptions{MaxCost: billing.One / 10}) {
 //
-// A tool's error, and arguments that do not fit, go to the model. These errors end the loop, and
-// come beside a Step with what the loop has cost: that of a call, the end of ctx, ErrMaxRounds,
-// and fault.BudgetExceeded if MaxCost is spent. A panic of a tool ends nothing.
+// A tool's error, and arguments that do not fit, go to the model. These errors end the loop:
+// that of a call, the end of ctx, ErrMaxRounds, and fault.BudgetExceeded if MaxCost is spent.
+// They come beside a Step with the cost of the loop. A panic of a tool ends nothing.
 //
 // Breaking out of the loop ends it after the round that was yielded. At the end of ctx the loop
 // waits for the tools that run: they should end with their context. Nothing runs when the loop
 // has ended.
 //
 // The tools are added to those of req, which is not changed. Under an idempotency key
-// (gateway.WithIdempotencyKey) the first call has the key, and each further call one that is made
-// of the key and of what was said since. A repeated loop whose tools give the same results
-// gets the same answers, and costs nothing.
+// (gateway.WithIdempotencyKey) the first call has the key. Each further call has one that is
+// made of the key and of what was said since. A repeated loop whose tools give the same
+// results gets the same answers, and costs nothing.
 func Loop(ctx context.Context, g Caller, req *Request, tools []Tool, o LoopOptions) iter.Seq2[Step, error] {
 	return func(yield func(Step, error) bool) {
 		l, err := newLoop(g, req, tools, o)

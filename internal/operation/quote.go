@@ -115,10 +115,10 @@ type conversation struct {
 	most  billing.Money // what the caller lets the request cost; 0 for no bound
 }
 
-// Limit bounds the cost of the request by most, at a price: the output of a conversation is
+// Limit bounds the cost of the request by most, at a price. The output of a conversation is
 // held, and later limited, to what that pays for. 0 is no bound. Limit fails with
-// fault.BudgetExceeded if most does not pay for the input and one token, for what no limit
-// lowers, or for all of a request that is no conversation.
+// fault.BudgetExceeded if most does not pay for the input and one token, or for what no limit
+// lowers. If the request is no conversation, most must pay for all of it.
 func (q *Quote) Limit(p *billing.Price, most billing.Money) error {
 	if most == 0 || p == nil {
 		return nil

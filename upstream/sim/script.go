@@ -31,7 +31,7 @@ type Step struct {
 }
 
 // Script returns an upstream that answers chat completions of any model, whole or as a stream,
-// by steps: the first call gets the first step, and so on. Usage is counted as in [New], and a
+// by steps. The first call gets the first step, and so on. Usage is counted as in [New], and a
 // token bound of the request cuts an answer. Requests that a vendor would refuse are refused,
 // and take no step.
 //

@@ -26,9 +26,9 @@ type Options struct {
 	// Models are the ids that are answered; any other is refused as a vendor
 	// would, with a 404. Empty means every id.
 	Models []string
-	// Text makes the text of an answer, whatever tools and formats the request has. With
-	// nil, or for an empty text, the answer calls the tools that the last message names, or
-	// follows the format, or says that it is simulated and quotes the last message.
+	// Text makes the text of an answer, whatever tools and formats the request has. With nil,
+	// or for an empty text, the answer calls the tools that the last message names, or follows
+	// the format. Otherwise it says that it is simulated and quotes the last message.
 	Text func(r *chat.Request) string
 	// Fill makes every answer with a token bound exactly that long: plain text
 	// that repeats itself, whatever tools, formats and stop sequences say.
