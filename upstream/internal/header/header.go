@@ -83,7 +83,7 @@ func isForSecrets(name string) bool {
 
 // keyBegins are how keys of vendors begin, in lower case. The vendors are OpenAI and many
 // others, Groq, xAI, Google, Hugging Face, Perplexity, NVIDIA, Cerebras, Replicate, GitHub and
-// AWS. Tokens that are signed JSON (RFC 7519) are among them.
+// AWS. Keys that are signed JSON (RFC 7519) begin with the last one.
 var keyBegins = []string{"sk-", "sk_", "gsk_", "xai-", "aiza", "hf_", "pplx-", "nvapi-", "csk-", "r8_", "ghp_", "github_pat_", "akia", "eyj"}
 
 // minKey is the length of the shortest such key, in bytes: sk-SK is a language.
