@@ -250,22 +250,6 @@ func TestATestAsksWhatIsCheapestThere(t *testing.T) {
 	}
 }
 
-func TestChannelsAreOfAServerThatRuns(t *testing.T) {
-	i := serving(t)
-	i.stop()
-	for _, args := range []string{"list", "pause main", "resume main", "test main"} {
-		r := i.command(append([]string{"channel"}, strings.Fields(args)...)...)
-		if r.code != exitFailed || !strings.Contains(r.stderr, "channels are a running server's, and no server answers at "+i.admin) || strings.Count(r.stderr, "\n") != 1 {
-			t.Errorf("%s: %d %q", args, r.code, r.stderr)
-		}
-	}
-	// Its store is there, and says nothing of channels.
-	r := tollhouse(t, nil, "channel", "list", "--data", i.data)
-	if r.code != exitFailed || !strings.Contains(r.stderr, "channels are a running server's") {
-		t.Errorf("%d %q", r.code, r.stderr)
-	}
-}
-
 func TestARowOfAChannelHasAFewModels(t *testing.T) {
 	for _, discovers := range []bool{false, true} {
 		for models, want := range map[string]string{"": "", "a b c d e": "a,b,c,d,e", "a b c d e f g": "a,b,c,d,e and 2 more"} {

@@ -59,7 +59,7 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 		},
 		{
 			name: "a file with another address", files: map[string]string{"other.yaml": sim + "data: there\nadmin: 127.0.0.1:1\n"}, serve: []string{"--config", "other.yaml", "--data", "there"},
-			args: []string{"channel", "list", "--config", "other.yaml"}, want: "no server answers at 127.0.0.1:1", failure: true,
+			args: []string{"channel", "pause", "main", "--config", "other.yaml"}, want: "channels are a running server's, and no server answers at 127.0.0.1:1", failure: true,
 		},
 		{
 			name: "off by flag", serve: []string{"--demo", "--data", "tollhouse-data"},
@@ -83,7 +83,7 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 		},
 		{
 			name: "nothing here, as for a server in a container", args: []string{"channel", "list"},
-			want: "there is no admin token in ./tollhouse-data: name the running server's data directory with --data, or its file with --config; for a server in a container, run the command there", failure: true,
+			want: "channels are a running server's, and there is no admin token in ./tollhouse-data: name the running server's data directory with --data, or its file with --config; for a server in a container, run the command there", failure: true,
 		},
 		{
 			name: "a file that is another server's", files: map[string]string{"other.yaml": sim, "mine.yaml": sim + "store: sqlite:mine.db\nadmin: 127.0.0.1:0\n"}, serve: []string{"--config", "other.yaml", "--data", "tollhouse-data"},
