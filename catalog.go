@@ -34,6 +34,7 @@ const (
 	KindVideo      Kind = "video"
 	KindSpeech     Kind = "speech"
 	KindRerank     Kind = "rerank"
+	KindModeration Kind = "moderation"
 )
 
 // Kinds are all kinds, in the order of the API's documentation.

@@ -13,7 +13,7 @@
 //	})
 //
 // Every error is a *fault.Error. Requests and answers are in packages chat, messages,
-// responses, images, embeddings, rerank, speech and video.
+// responses, images, embeddings, rerank, moderations, speech and video.
 //
 // [Options] takes the rest: a driver (upstream/openai, ...) or a router of channels
 // (upstream/router) as Upstream, prices and a ledger (billing; store/sqlite,

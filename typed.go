@@ -20,11 +20,13 @@ import (
 	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
 	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
 	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
+	moderationsop "github.com/tollhouse-ai/gateway/internal/operation/moderations"
 	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
 	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
 	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/moderations"
 	"github.com/tollhouse-ai/gateway/rerank"
 	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/speech"
@@ -173,6 +175,15 @@ func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*emb
 func (g *Gateway) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Response, error) {
 	return answered(ctx, g, "rerank", encoding(&rerankop.Spec, req, rerankop.Encode), func(o outcome) *rerank.Response {
 		return &rerank.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
+	})
+}
+
+// Moderations says whether texts and images are harmful, with the same checks, limits, holds
+// and fail-over as over HTTP. The caller is the principal in ctx, as for [Gateway.Chat]. Every
+// error is a *fault.Error.
+func (g *Gateway) Moderations(ctx context.Context, req *moderations.Request) (*moderations.Response, error) {
+	return answered(ctx, g, "moderation", encoding(&moderationsop.Spec, req, moderationsop.Encode), func(o outcome) *moderations.Response {
+		return &moderations.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 	})
 }
 

@@ -18,6 +18,7 @@ const (
 	PollVideo      Op = "video_poll"   // what became of a submission: Call.TaskID
 	Embeddings     Op = "embeddings"   // POST /v1/embeddings
 	Speech         Op = "speech"       // POST /v1/audio/speech
+	Moderations    Op = "moderations"  // POST /v1/moderations
 
 	// Rerank is POST /v1/rerank. Whatever dialect the caller speaks, a driver gets
 	//
@@ -64,6 +65,7 @@ var ops = [...]struct {
 	{op: Embeddings, repeat: true, words: []string{"embedding", "embeddings", "embed", "embedContent"}},
 	{op: Speech},
 	{op: Rerank, repeat: true, words: []string{"rerank", "reranker"}},
+	{op: Moderations, repeat: true},
 }
 
 // Ops returns every operation that a model serves, in the order of the API's documentation.

@@ -47,8 +47,8 @@ type options struct {
 	owing    bool            // a video may be open at the end
 }
 
-// What the models cost, by their kind: for a million tokens or characters, for a
-// picture, for a second.
+// What the models cost, by their kind: for a million tokens or characters, for an
+// image, a second or a request.
 var rates = map[string][]billing.Rate{
 	"chat":       {{Unit: billing.Input, Amount: "1"}, {Unit: billing.Output, Amount: "2"}},
 	"embeddings": {{Unit: billing.Input, Amount: "1"}},
@@ -56,13 +56,14 @@ var rates = map[string][]billing.Rate{
 	"ranking":    {{Unit: billing.Input, Amount: "1"}},
 	"image":      {{Unit: billing.Image, Amount: "0.1"}},
 	"speech":     {{Unit: billing.Character, Amount: "1"}},
+	"moderation": {{Unit: billing.Request, Amount: "0.001"}},
 	"video":      {{Unit: billing.Second, Variant: "720p", Amount: "0.1"}},
 }
 
 var kinds = map[string]string{
 	"delta-k3": "chat", "sim-chat": "chat", "model": "chat", "gpt-5.6-sol": "chat", "vectors": "embeddings", "imagegen-2": "image", "imagegen-legacy-2": "image",
 	"rerank-v3.5": "rerank", "jina-reranker-v3": "ranking", "rerank-2.5": "ranking",
-	"alpha3-tts-flash": "speech", "beta2.7-t2v": "video",
+	"alpha3-tts-flash": "speech", "beta2.7-t2v": "video", "omni-moderation-latest": "moderation",
 }
 
 func newFixture(t *testing.T, o options) *fixture {

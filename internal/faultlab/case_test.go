@@ -21,6 +21,7 @@ const (
 	ResponseByChat Kind = "responses by chat"
 	Embeddings     Kind = "embeddings"
 	Rank           Kind = "rank"  // paid for by search units
+	Judge          Kind = "judge" // paid for by requests
 	Image          Kind = "image" // paid for by tokens
 	Print          Kind = "print" // an image that is paid for by the unit
 	Edit           Kind = "edit"
@@ -49,6 +50,7 @@ var traits = map[Kind]trait{
 	ResponseByChat: {upstream.Responses, "talk-1", upstream.ChatCompletion, 9, 70},
 	Embeddings:     {upstream.Embeddings, "vector-1", upstream.Embeddings, 12, 0},
 	Rank:           {upstream.Rerank, "ranker-1", upstream.Rerank, 6, 0},
+	Judge:          {upstream.Moderations, "judge-1", upstream.Moderations, 4, 0},
 	Image:          {upstream.GenerateImage, "imagegen-1", upstream.GenerateImage, 7, 60},
 	Print:          {upstream.GenerateImage, "imagegen-legacy-2", upstream.GenerateImage, 3, 0},
 	Edit:           {upstream.EditImage, "imagegen-1", upstream.EditImage, 4, 50},
@@ -59,7 +61,7 @@ var traits = map[Kind]trait{
 
 // Kinds are all kinds in a fixed order.
 func Kinds() []Kind {
-	return []Kind{Chat, ChatByMessages, Messages, MessagesByChat, Responses, ResponseByChat, Embeddings, Image, Print, Edit, Speech, Beta, Gamma, Rank}
+	return []Kind{Chat, ChatByMessages, Messages, MessagesByChat, Responses, ResponseByChat, Embeddings, Image, Print, Edit, Speech, Beta, Gamma, Rank, Judge}
 }
 
 // Talks reports whether the kind is a conversation, in any dialect.
@@ -67,9 +69,9 @@ func (k Kind) Talks() bool {
 	return slices.Contains([]upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.Responses}, traits[k].op)
 }
 
-// Lists reports whether the kind is a list of texts, which is cut into parts that are all
-// or nothing.
-func (k Kind) Lists() bool { return k == Embeddings || k == Rank }
+// Lists reports whether the kind is a list of texts, which is all or nothing. It is cut into
+// parts, unless it is judged.
+func (k Kind) Lists() bool { return k == Embeddings || k == Rank || k == Judge }
 
 // IsVideo reports whether the kind is a video, whose end comes after its call's.
 func (k Kind) IsVideo() bool { return traits[k].op == upstream.SubmitVideo }

@@ -177,6 +177,7 @@ func (l *Lab) routes(generation int) (gateway.Options, error) {
 			{ID: "talk-3", Kind: gateway.KindChat, MaxOutput: mostOutput, HoldTokens: heldTokens},
 			{ID: "vector-1", Kind: gateway.KindEmbeddings, Batch: textsAtOnce},
 			{ID: "ranker-1", Kind: gateway.KindRerank, Batch: textsAtOnce},
+			{ID: "judge-1", Kind: gateway.KindModeration},
 			{ID: "voice-1", Kind: gateway.KindSpeech, Batch: partCharacters},
 		},
 	}, nil

@@ -416,10 +416,13 @@ func (c *Case) partEstimate(part int) int64 {
 
 // listTally is what a list used, where what no such texts can be is clamped to the hold.
 func (c *Case) listTally(n int64) tally {
-	if c.Kind != Rank {
-		return tally{billing.Input: c.plausibleVectors(n)}
+	switch c.Kind {
+	case Rank:
+		return tally{billing.SearchUnit: min(n, int64(c.parts()))} // each is one, whatever its texts
+	case Judge:
+		return tally{billing.Request: 1}
 	}
-	return tally{billing.SearchUnit: min(n, int64(c.parts()))} // each is one, whatever its texts
+	return tally{billing.Input: c.plausibleVectors(n)}
 }
 
 // plausibleVectors clamps what no such texts can be to the hold.
@@ -459,6 +462,7 @@ func prices(generation int) map[string]row {
 		"talk-2":               {per(billing.Input, 3_000_001), per(billing.CachedInput, 300_001), per(billing.Output, 15_000_013)},
 		"talk-3":               {per(billing.Input, 1_250_003), per(billing.CachedInput, 125_001), per(billing.Output, 10_000_019)},
 		"ranker-1":             {per(billing.SearchUnit, 2_003)},
+		"judge-1":              {per(billing.Request, 1_001)},
 		"vector-1":             {per(billing.Input, 20_003)},
 		"imagegen-1":           {per(billing.Input, 5_000_001), per(billing.ImageInput, 10_000_003), per(billing.ImageOutput, 40_000_007)},
 		"imagegen-legacy-2":    {per(billing.Image, 20_001)},
@@ -491,7 +495,7 @@ func (t tally) cost(r row) (int64, error) {
 		if !ok {
 			return 0, fmt.Errorf("the amount %q cannot be read", rate.Amount)
 		}
-		if rate.Unit != billing.Image && rate.Unit != billing.Second && rate.Unit != billing.SearchUnit { // which are priced one by one
+		if !slices.Contains([]billing.Unit{billing.Image, billing.Second, billing.SearchUnit, billing.Request}, rate.Unit) { // which are priced one by one
 			amount.Quo(amount, big.NewRat(1_000_000, 1))
 		}
 		sum.Add(sum, amount.Mul(amount, new(big.Rat).SetInt64(t[rate.Unit])))

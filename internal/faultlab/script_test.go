@@ -247,6 +247,8 @@ func answerOf(c *Case, t *attemptScript, part int, job string) *script {
 		return embeddingsAnswer(c, t, part)
 	case c.Kind == Rank:
 		return rankAnswer(c, t, part)
+	case c.Kind == Judge:
+		return document(t, "application/json", `{"id":"modr-1","results":[`+strings.TrimSuffix(strings.Repeat(`{"flagged":false},`, c.Texts), ",")+`]}`, mark{})
 	case c.Kind == Speech:
 		return audioAnswer(c, t)
 	case c.Kind.IsVideo():

@@ -100,7 +100,7 @@ func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 // closes the answer after any number of reads.
 func TestAClientGoneAtAnyMomentPaysForWhatHadCome(t *testing.T) {
 	const moments = 60
-	for _, k := range append(streamed(), Embeddings, Rank, Print) {
+	for _, k := range append(streamed(), Embeddings, Rank, Judge, Print) {
 		t.Run(string(k), func(t *testing.T) {
 			var cases []*Case
 			for n := range moments {

@@ -47,6 +47,14 @@ func TestTheDriverConforms(t *testing.T) {
 				Status: 400, Body: []byte(`{"error":{"message":"top_n is too large.","type":"invalid_request_error","code":null,"param":null}}`),
 				Code: "invalid_request_error", Message: "top_n is too large.",
 			},
+		}, upstream.Moderations: {
+			Model:   "judge-a",
+			Request: []byte(`{"model":"judge-a", "input":["hé",""],"x":1.0}`),
+			Answer:  []byte(`{"id":"modr-1", "results":[{"flagged":true,"category_scores":{"hate":0.50}},{"flagged":false}]}`),
+			Refusal: upstreamtest.Refusal{
+				Status: 400, Body: []byte(`{"error":{"message":"'$.input' is invalid.","type":"invalid_request_error","code":null,"param":"input"}}`),
+				Code: "invalid_request_error", Message: "'$.input' is invalid.",
+			},
 		}, upstream.Embeddings: {
 			Model:   "embed-a",
 			Request: []byte(`{"model":"embed-a", "input":["hé",""],"encoding_format":"base64","x":1.0}`),

@@ -46,6 +46,7 @@ func paths(o *upstream.DriverOptions) (map[upstream.Op]string, error) {
 		upstream.EditImage:     "/images/edits",
 		upstream.Embeddings:    "/embeddings",
 		upstream.Speech:        "/audio/speech",
+		upstream.Moderations:   "/moderations",
 		upstream.Rerank:        "/rerank", // Jina's form, as vLLM, llama.cpp, Infinity, Xinference and Together speak it
 	}
 	wire := o.Wire

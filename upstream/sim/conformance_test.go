@@ -5,11 +5,14 @@ import (
 	"io"
 	"testing"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/tollhouse-ai/gateway/internal/operation"
 	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
 	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
 	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/moderations"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
@@ -53,6 +56,18 @@ func TestTheSimulatorIsAnUpstream(t *testing.T) {
 				a, err := r.ReadAnswer(reply, operation.AnswerOptions{NewID: func(string) string { return "rr_1" }})
 				if err != nil || !bytes.Contains(a.Body, []byte(`"results":[{"index":1,"relevance_score":1},{"index":0,"relevance_score":0}]`)) || a.Usage.Estimated {
 					t.Errorf("%s, %+v, %v", a.Body, a.Usage, err)
+				}
+			},
+		}, upstream.Moderations: {
+			Model:   "m",
+			Request: []byte(`{"model":"m","input":["I hate you.","Hello."]}`),
+			Check: func(t *testing.T, reply []byte) {
+				var a moderations.Response
+				if err := json.Unmarshal(reply, &a); err != nil {
+					t.Fatal(err)
+				}
+				if len(a.Results) != 2 || !a.Results[0].Flagged || !a.Results[0].Categories["hate"] || a.Results[1].Flagged || string(a.Extra) != `{"simulated":true}` {
+					t.Errorf("got %s", reply)
 				}
 			},
 		}, upstream.Embeddings: {

@@ -74,6 +74,7 @@ var operations = map[upstream.Op]func(*Upstream, context.Context, *upstream.Call
 	upstream.Embeddings:     (*Upstream).embed,
 	upstream.Speech:         (*Upstream).synthesize,
 	upstream.Rerank:         (*Upstream).rank,
+	upstream.Moderations:    (*Upstream).moderate,
 }
 
 // Supports reports whether the model is among those that are answered.

@@ -7,6 +7,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/operation/embeddings"
 	"github.com/tollhouse-ai/gateway/internal/operation/images"
 	"github.com/tollhouse-ai/gateway/internal/operation/messages"
+	"github.com/tollhouse-ai/gateway/internal/operation/moderations"
 	"github.com/tollhouse-ai/gateway/internal/operation/rerank"
 	"github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/operation/speech"
@@ -17,7 +18,7 @@ import (
 // specs are all endpoints, in the order of the API's documentation.
 var specs = []*operation.Spec{
 	&chat.Spec, &messages.Spec, &messages.CountSpec, &responses.Spec, &responses.CountSpec, &embeddings.Spec,
-	&images.Spec, &images.EditSpec, &video.Spec, &speech.Spec, &rerank.Spec,
+	&images.Spec, &images.EditSpec, &video.Spec, &speech.Spec, &rerank.Spec, &moderations.Spec,
 }
 
 // Specs are all endpoints, in the order of the API's documentation. They are read-only.
