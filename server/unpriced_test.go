@@ -52,34 +52,14 @@ func newPassingFixture(t *testing.T, up upstream.Upstream, prepaid bool, pass ..
 }
 
 // unpricedFields are members that cost money without a price, or choose another model or
-// account: one of package rule's table, and where the endpoints look below the top level. pass
-// is the name by which a channel lets them through.
+// account. internal/operation has the table of them.
 var unpricedFields = []struct {
 	endpoint, member, param, pass string
 }{
 	{"both", `"models":["dear"]`, "models", "models"},
-	{"both", `"cache_control":{"type":"ephemeral","ttl":"1h"}`, "cache_control.ttl", "cache_control"},
-
 	{"chat", `"tools":[{"type":"web_search"}]`, "tools[0]", "tools"},
-	{"chat", `"tools":[{"type":"web_search","web_search":{"enable":true}}]`, "tools[0]", "tools"},
-	{"chat", `"tools":[{"type":"openrouter:web_search"}]`, "tools[0]", "tools"},
-	{"chat", `"tools":[{"type":"browser_search"}]`, "tools[0]", "tools"},
-	{"chat", `"tools":[{"type":"builtin_function","function":{"name":"$web_search"}}]`, "tools[0]", "tools"},
-	{"chat", `"tools":[{"type":"function","function":{"name":"f"},"google_search":{}}]`, "tools[0]", "tools"},
-	{"chat", `"tools":[{"type":"function","function":{"name":"f"},"cache_control":{"type":"ephemeral","ttl":"1h"}}]`, "tools[0].cache_control.ttl", "cache_control"},
-	{"chat", `"messages":[{"role":"system","tools":[{"type":"web_search"}]},{"role":"user","content":"hi"}]`, "messages[0].tools[0]", "tools"},
-	{"chat", `"messages":[{"role":"user","content":"hi","cache_control":{"type":"ephemeral","ttl":"1h"}}]`, "messages[0].cache_control.ttl", "cache_control"},
-	{"chat", `"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"ttl":"1\u0068"}}]}]`, "messages[0].content[0].cache_control.ttl", "cache_control"},
-
-	{"messages", `"service_tier":"default"`, "service_tier", "service_tier"},
 	{"messages", `"tools":[{"type":"web_search_20250305","name":"web_search"}]`, "tools[0]", "tools"},
-	{"messages", `"tools":[{"name":"f","input_schema":{}},{"type":"web_fetch_20250910","name":"web_fetch"}]`, "tools[1]", "tools"},
-	{"messages", `"tools":[{"type":"code_execution_20250825","name":"code_execution"}]`, "tools[0]", "tools"},
-	{"messages", `"tools":[{"name":"f","input_schema":{},"cache_control":{"type":"ephemeral","ttl":"1h"}}]`, "tools[0].cache_control.ttl", "cache_control"},
 	{"messages", `"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"1h"}}]`, "system[0].cache_control.ttl", "cache_control"},
-	{"messages", `"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral","TTL":"1h"}}]}]`, "messages[0].content[0].cache_control.ttl", "cache_control"},
-	{"messages", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"a","cache_control":{"ttl":"1h"}}]}]}]`,
-		"messages[2].content[0].content[0].cache_control.ttl", "cache_control"},
 }
 
 // bodyWith is a request with a member; the member may be the messages.
@@ -120,30 +100,6 @@ func TestWhatCostsMoneyWithoutAPriceIsRefusedInPrepaid(t *testing.T) {
 		}
 		if got := prepaid.posted(t); got != billing.One {
 			t.Errorf("%s: refused requests cost %s", path, billing.One-got)
-		}
-	}
-}
-
-func TestWhatCostsNothingMorePassesInPrepaid(t *testing.T) {
-	for path, members := range map[string][]string{
-		"/v1/chat/completions": {
-			`"service_tier":"auto"`, `"service_tier":"default"`, `"service_tier":"flex"`, `"models":[]`, `"prediction":{"type":"content","content":"a"}`,
-			`"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"ttl":{"type":"string"}}}}}]`,
-			`"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]}]`,
-		},
-		"/v1/messages": {
-			`"service_tier":"auto"`, `"service_tier":"standard_only"`,
-			`"tools":[{"type":"bash_20250124","name":"bash"},{"type":"custom","name":"f","input_schema":{"type":"object"}},{"name":"g","input_schema":{"type":"object"}}]`,
-			`"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"5m"}}]`,
-		},
-	} {
-		s := newPassingFixture(t, translate.Bridge(translate.Options{})(sim.New(sim.Options{})), true)
-		for _, member := range members {
-			for _, stream := range []bool{false, true} {
-				if a := s.do(t, "POST", path, bodyWith(member, stream)); a.status != 200 {
-					t.Errorf("%s %s: %d %s", path, member, a.status, a.body)
-				}
-			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -137,6 +138,82 @@ func TestFieldsThatCostNothingMoreAreSent(t *testing.T) {
 		out := r.Outgoing(0)
 		if data, err := out.Body.Bytes(); err != nil || string(data) != c.body || len(out.Omitted) != 0 {
 			t.Errorf("%s: sent %s, left out %q, %v", name, data, out.Omitted, err)
+		}
+	}
+}
+
+// with is a conversation with a member; the member may be the messages.
+func with(member string, stream bool) string {
+	if !strings.HasPrefix(member, `"messages":`) {
+		member += "," + said
+	}
+	return fmt.Sprintf(`{"model":"m","max_tokens":20,"stream":%t,%s}`, stream, member)
+}
+
+// Package rule has the table of the members; here are one of them, and where the endpoints look
+// below the top level. pass is the name by which a channel lets them through.
+func TestWhatCostsMoneyWithoutAPriceIsRefusedUnlessItPasses(t *testing.T) {
+	for _, c := range []struct{ endpoint, member, param, pass string }{
+		{"both", `"models":["dear"]`, "models", "models"},
+		{"both", `"web_search_options":{}`, "web_search_options", "web_search_options"},
+		{"both", `"cache_control":{"type":"ephemeral","ttl":"1h"}`, "cache_control.ttl", "cache_control"},
+
+		{"chat", `"tools":[{"type":"web_search"}]`, "tools[0]", "tools"},
+		{"chat", `"tools":[{"type":"web_search","web_search":{"enable":true}}]`, "tools[0]", "tools"},
+		{"chat", `"tools":[{"type":"openrouter:web_search"}]`, "tools[0]", "tools"},
+		{"chat", `"tools":[{"type":"browser_search"}]`, "tools[0]", "tools"},
+		{"chat", `"tools":[{"type":"builtin_function","function":{"name":"$web_search"}}]`, "tools[0]", "tools"},
+		{"chat", `"tools":[{"type":"function","function":{"name":"f"},"google_search":{}}]`, "tools[0]", "tools"},
+		{"chat", `"tools":[{"type":"function","function":{"name":"f"},"cache_control":{"type":"ephemeral","ttl":"1h"}}]`, "tools[0].cache_control.ttl", "cache_control"},
+		{"chat", `"messages":[{"role":"system","tools":[{"type":"web_search"}]},{"role":"user","content":"hi"}]`, "messages[0].tools[0]", "tools"},
+		{"chat", `"messages":[{"role":"user","content":"hi","cache_control":{"type":"ephemeral","ttl":"1h"}}]`, "messages[0].cache_control.ttl", "cache_control"},
+		{"chat", `"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"ttl":"1\u0068"}}]}]`, "messages[0].content[0].cache_control.ttl", "cache_control"},
+
+		{"messages", `"service_tier":"default"`, "service_tier", "service_tier"},
+		{"messages", `"tools":[{"type":"web_search_20250305","name":"web_search"}]`, "tools[0]", "tools"},
+		{"messages", `"tools":[{"name":"f","input_schema":{}},{"type":"web_fetch_20250910","name":"web_fetch"}]`, "tools[1]", "tools"},
+		{"messages", `"tools":[{"type":"code_execution_20250825","name":"code_execution"}]`, "tools[0]", "tools"},
+		{"messages", `"tools":[{"name":"f","input_schema":{},"cache_control":{"type":"ephemeral","ttl":"1h"}}]`, "tools[0].cache_control.ttl", "cache_control"},
+		{"messages", `"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"1h"}}]`, "system[0].cache_control.ttl", "cache_control"},
+		{"messages", `"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral","TTL":"1h"}}]}]`, "messages[0].content[0].cache_control.ttl", "cache_control"},
+		{"messages", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"a","cache_control":{"ttl":"1h"}}]}]}]`,
+			"messages[2].content[0].content[0].cache_control.ttl", "cache_control"},
+	} {
+		for _, endpoint := range []string{"chat", "messages"} {
+			if c.endpoint != "both" && c.endpoint != endpoint {
+				continue
+			}
+			for _, stream := range []bool{false, true} {
+				r := parse(t, endpoint, with(c.member, stream))
+				err := r.Unpriced(nil, func(string, string) bool { return false })
+				if f := fault.From(err); f == nil || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400 || f.Param != c.param || !strings.Contains(f.Message, "eave ") || r.Unpriced(nil, nil) == nil {
+					t.Errorf("%s with %s: %v, want a refusal of %q", endpoint, c.member, err, c.param)
+				}
+				if err := r.Unpriced(nil, func(name, _ string) bool { return name == c.pass }); err != nil {
+					t.Errorf("%s with %s, passed: %v", endpoint, c.member, err)
+				}
+			}
+		}
+	}
+}
+
+func TestWhatCostsNothingMoreIsNotRefused(t *testing.T) {
+	for endpoint, members := range map[string][]string{
+		"chat": {
+			`"service_tier":"auto"`, `"service_tier":"default"`, `"service_tier":"flex"`, `"models":[]`, `"prediction":{"type":"content","content":"a"}`,
+			`"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"ttl":{"type":"string"}}}}}]`,
+			`"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]}]`,
+		},
+		"messages": {
+			`"service_tier":"auto"`, `"service_tier":"standard_only"`,
+			`"tools":[{"type":"bash_20250124","name":"bash"},{"type":"custom","name":"f","input_schema":{"type":"object"}},{"name":"g","input_schema":{"type":"object"}}]`,
+			`"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"5m"}}]`,
+		},
+	} {
+		for _, member := range members {
+			if err := parse(t, endpoint, with(member, false)).Unpriced(nil, nil); err != nil {
+				t.Errorf("%s with %s: %v", endpoint, member, err)
+			}
 		}
 	}
 }
