@@ -143,7 +143,7 @@ func TestLargeAnswersWaitForMemoryAndTheOldestNeverDoes(t *testing.T) {
 			}
 		}
 		for i := range 2 {
-			go func() { waited <- budget.Reserve(t.Context(), &all[i+1], 62*mib) }()
+			go func() { waited <- budget.Reserve(t.Context(), &all[i+1], 63*mib) }()
 			synctest.Wait()
 		}
 		if err := budget.Reserve(t.Context(), &all[0], 200*mib); err != nil || len(waited) != 0 || a.Load().Answers != 203*mib {
