@@ -185,6 +185,27 @@ func (onlyLooks) Lookup(context.Context, idempotency.Key, idempotency.Content) (
 	return nil, nil
 }
 
+// failingClaims is a store of answers that cannot claim.
+type failingClaims struct{ idempotency.Claimer }
+
+func (failingClaims) Lookup(context.Context, idempotency.Key, idempotency.Content) (*idempotency.Answer, error) {
+	return nil, nil
+}
+
+func (failingClaims) Claim(context.Context, idempotency.Key, idempotency.Content, string) error {
+	return errors.New("away")
+}
+
+func (failingClaims) Free(context.Context, idempotency.Key, string) error { return nil }
+
+func TestACountWhoseKeyCannotBeClaimedIsA503(t *testing.T) {
+	up := &scriptedUpstream{text: `{"input_tokens":7}`}
+	h := newTestGateway(t, up, "1.00", func(o *gateway.Options) { o.Idempotency = failingClaims{} })
+	if _, err := h.do(t.Context(), upstream.CountTokens, askChat, "k"); !fault.Is(err, fault.ServiceUnavailable) || up.count() != 0 {
+		t.Errorf("%v after %d calls", err, up.count())
+	}
+}
+
 // A count has no hold, which would claim its key.
 func TestAKeyedCountIsClaimedWhileItRuns(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
