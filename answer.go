@@ -3,16 +3,15 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/admission"
+	"github.com/tollhouse-ai/gateway/internal/deliver"
 	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -95,7 +94,7 @@ func (in *limitedReader) readAll(ctx context.Context, buf *bytes.Buffer, body io
 	}
 	switch {
 	case err != nil:
-		return truncatedError(err)
+		return deliver.Truncated(err)
 	case n > in.limit:
 		return upstream.BadAnswer("The upstream's answer is larger than the gateway allows.", nil)
 	case n == 0:
@@ -195,18 +194,4 @@ func putBuffer(buf *bytes.Buffer) {
 	}
 	buf.Reset()
 	buffers.Put(buf)
-}
-
-// truncatedError is the error of an answer that could not be read to its end.
-func truncatedError(err error) error {
-	var f *fault.Error
-	switch {
-	case errors.As(err, &f):
-		return f
-	case errors.Is(err, sse.ErrTooLarge):
-		return upstream.BadAnswer("The upstream sent an event that the gateway does not take: "+err.Error()+".", err)
-	case errors.Is(err, sse.ErrMarkup):
-		return upstream.BadAnswer("The upstream answered a stream with a web page.", err)
-	}
-	return upstream.BadAnswer("The upstream's answer was cut off.", err)
 }

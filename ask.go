@@ -3,7 +3,6 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/deliver"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -66,8 +66,10 @@ func (e *Entry) send(out operation.Outgoing) (*operation.Answer, *upstream.Reply
 }
 
 // sendStream asks for a stream, and reads it up to its first content.
-func (e *Entry) sendStream(out operation.Outgoing) (*events, *upstream.Reply, error) {
-	return sendOne(e, out, e.readEvents)
+func (e *Entry) sendStream(out operation.Outgoing) (*deliver.Events, *upstream.Reply, error) {
+	return sendOne(e, out, func(_ context.Context, r *upstream.Reply) (*deliver.Events, error) {
+		return deliver.ReadEvents(r, e.info.Stream, e.g.admission.Answers().Event(e.ctx), int(e.g.options.MaxAnswer))
+	})
 }
 
 // sendOne asks for the answer to the request by one call.
@@ -162,10 +164,6 @@ type parts struct {
 	size int64 // of the answers so far
 }
 
-// errCalledOff is why a part ends that is with an upstream when the rest of the
-// request is over.
-var errCalledOff = fault.New(fault.CalledOff, "The gateway called this part of the request off, as the rest of it was over.")
-
 // sendParts asks for all parts and joins their answers. If one fails, no more are sent and
 // the request fails with the first error: there is no partial answer. Those that are with
 // upstreams are cancelled, unless the caller pays for them since a part was refused.
@@ -183,14 +181,14 @@ func (e *Entry) sendParts(requests []operation.Request) (*operation.Answer, *ups
 		running.Go(func() {
 			defer func() { <-turns }()
 			if refused.Load() {
-				p.err = errCalledOff
+				p.err = deliver.ErrCalledOff
 				return
 			}
 			switch p.err = e.sendPart(ctx, p); {
-			case callersOwn(p.err):
+			case deliver.CallersOwn(p.err):
 				refused.Store(true)
 			case p.err != nil && !refused.Load():
-				cancel(errCalledOff)
+				cancel(deliver.ErrCalledOff)
 			}
 		})
 	}
@@ -238,7 +236,7 @@ func (e *Entry) joined() (*operation.Answer, *upstream.Reply, error) {
 		p := &e.parts.list[i]
 		e.recordAttempts(p.request, p.reply)
 		if p.err != nil {
-			if failed == nil || calledOff(failed) || callersOwn(p.err) && !callersOwn(failed) {
+			if failed == nil || deliver.CalledOff(failed) || deliver.CallersOwn(p.err) && !deliver.CallersOwn(failed) {
 				failed = p.err
 			}
 			continue
@@ -251,7 +249,7 @@ func (e *Entry) joined() (*operation.Answer, *upstream.Reply, error) {
 		return a.Started.Add(a.Duration).Compare(b.Started.Add(b.Duration))
 	})
 	if failed != nil {
-		if !callersOwn(failed) {
+		if !deliver.CallersOwn(failed) {
 			e.discard(reply.Channel, used)
 		}
 		return nil, nil, failed
@@ -280,17 +278,6 @@ func (ps *parts) answered() (used billing.Usage) {
 	return used
 }
 
-// callersOwn reports whether err is the refusal of what the caller wrote. A refusal that may
-// be about the operator's account is, too: it comes beside parts that the same account was
-// answered, as where a vendor moderates one text of many.
-func callersOwn(err error) bool {
-	if err == nil || calledOff(err) {
-		return false
-	}
-	f := failureOf(err)
-	return upstream.CallersFault(fault.From(err).HTTPStatus()) || f != nil && f.Ambiguous
-}
-
 // discard records what the answered parts consumed when another one failed: the
 // client gets and pays nothing, the operator bears it. It is one entry for all
 // parts.
@@ -316,9 +303,4 @@ func merged(all upstream.Reply, next *upstream.Reply) upstream.Reply {
 	}
 	all.Dropped = dropped.Bounded(all.Dropped, next.Dropped)
 	return all
-}
-
-// calledOff reports whether a part failed only because it was cancelled.
-func calledOff(err error) bool {
-	return errors.Is(err, context.Canceled) || fault.Is(err, fault.CalledOff) || fault.Is(err, fault.ClientGone)
 }

@@ -3,11 +3,8 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
-
-	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
@@ -96,10 +93,9 @@ type Entry struct {
 	maxCost        billing.Money     // what the caller lets it cost; 0 for no bound
 
 	// While it runs.
-	client    via.Context // the client's, of which ctx is made; its end ends ctx where the call follows it
+	client    via.Context // the client's, of which ctx is made
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
-	unfollow  func() bool // stops following the client's context; nil where the call does not
 	heartbeat func([]byte)
 	only      string        // the channel that is asked; empty for any that serves the model
 	key       string        // and its key; empty for any
@@ -111,12 +107,11 @@ type Entry struct {
 	lease auth.Lease     // nil when it is released
 	claim *replay.Claim  // to the idempotency key, which the hold makes; nil for none
 	hold  money.Hold
-	body  io.Closer // of the upstream's answer, where it reaches the client piece by piece; else nil
 
 	// What came of it.
 	failed []billing.Attempt // that the operator pays for
 	turn   *stored.Turn      // of a request for a response; nil where none are kept
-	tap    operation.Tap     // of a stream; nil for any other
+	stream Stream            // that delivers the answer; it has nothing for any other
 	parts  *parts            // of a request that was split
 
 	record   record
@@ -125,17 +120,17 @@ type Entry struct {
 
 // record is what the log line has besides the entry itself.
 type record struct {
-	op          upstream.Op
-	model       string
-	stream      bool
-	attempts    []upstream.Attempt
-	receipt     *billing.Receipt // nil until it is settled
-	charge      string           // of the receipt
-	clientGone  bool             // the client disconnected
-	replayed    bool             // the answer is an earlier request's
-	affinity    string           // what became of its session; empty where no upstream answered
-	firstByteAt time.Duration    // until the first of a stream or of audio was there
-	phases      Phases
+	op         upstream.Op
+	model      string
+	stream     bool
+	attempts   []upstream.Attempt
+	receipt    *billing.Receipt // nil until it is settled
+	charge     string           // of the receipt
+	clientGone bool             // the client disconnected
+	replayed   bool             // the answer is an earlier request's
+	affinity   string           // what became of its session; empty where no upstream answered
+	firstAt    time.Time        // when the first of a stream or of audio was there; else zero
+	phases     Phases
 }
 
 // newEntry begins a request. It pins the models, channels and prices of this moment.
@@ -426,7 +421,12 @@ func (r *Response) Close() error {
 // Receipt is what the request cost, beside an error too; false before it was settled, or if
 // it was refused before anything was held.
 func (e *Entry) Receipt() (billing.Receipt, bool) {
-	if e.record.receipt == nil {
+	switch {
+	case e.response.Stream != nil:
+		return e.response.Stream.Receipt()
+	case e.response.Audio != nil:
+		return e.response.Audio.Receipt()
+	case e.record.receipt == nil:
 		return billing.Receipt{}, false
 	}
 	return *e.record.receipt, true
@@ -435,35 +435,10 @@ func (e *Entry) Receipt() (billing.Receipt, bool) {
 // AppendError appends the event that ends a broken stream of the request, in the
 // form of its operation.
 func (e *Entry) AppendError(dst []byte, err error) []byte {
-	if e.spec != nil && e.spec.ErrorEvent != nil {
-		return e.spec.ErrorEvent(dst, e.ID, e.tap, fault.From(err))
+	if s := e.stream.delivered; s != nil {
+		return s.AppendError(dst, err)
 	}
-	return appendErrorEvent(dst, err)
-}
-
-// appendErrorEvent appends the error in OpenAI's form: `error` is the first key,
-// and no terminator follows, since the SDKs read both so.
-func appendErrorEvent(dst []byte, err error) []byte {
-	type body struct {
-		Message string     `json:"message"`
-		Type    string     `json:"type"`
-		Code    fault.Code `json:"code"`
-		Param   *string    `json:"param"`
-	}
-	f := fault.From(err)
-	b := body{Message: f.Message, Type: fault.Type(f.HTTPStatus()), Code: f.Code}
-	if f.Param != "" {
-		b.Param = &f.Param
-	}
-	data, marshalErr := json.Marshal(struct {
-		Error body `json:"error"`
-	}{b})
-	if marshalErr != nil { // invalid UTF-8 in a message
-		data = []byte(`{"error":{"message":"The stream failed.","type":"api_error","code":"internal_error","param":null}}`)
-	}
-	dst = append(dst, "data: "...)
-	dst = append(dst, data...)
-	return append(dst, "\n\n"...)
+	return e.spec.AppendError(dst, e.ID, nil, err)
 }
 
 // Release gives back the slot and the memory of the request and of its answer before End:
@@ -492,11 +467,13 @@ func (e *Entry) End(status int, err error) {
 
 // end is End for an answer whose Body its caller keeps.
 func (e *Entry) end(status int, err error) {
-	if e.response.Stream != nil {
-		_ = e.response.Stream.Close() // it returns nil
+	if s := e.response.Stream; s != nil {
+		s.delivered.Close()
+		e.record.firstAt, e.record.clientGone = s.delivered.Seen()
 	}
-	if e.response.Audio != nil {
-		_ = e.response.Audio.Close() // it returns nil
+	if a := e.response.Audio; a != nil {
+		a.delivered.Close()
+		e.record.firstAt, e.record.clientGone = a.delivered.Seen()
 	}
 	if e.ended {
 		return

@@ -33,9 +33,9 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/admission"
+	"github.com/tollhouse-ai/gateway/internal/deliver"
 	"github.com/tollhouse-ai/gateway/internal/money"
 	"github.com/tollhouse-ai/gateway/internal/quota"
 	"github.com/tollhouse-ai/gateway/internal/replay"
@@ -225,17 +225,12 @@ type calls struct {
 	idle    chan struct{} // closed when down and nothing runs
 }
 
-// errShuttingDown is the cause of calls that a shutdown cancels.
-var errShuttingDown = &fault.Error{
-	Code: fault.ServiceUnavailable, RetryAfter: time.Second, Message: "The gateway is shutting down. Send the request again.",
-}
-
 // add registers a call; it fails while shutting down.
 func (c *calls) add(e *Entry) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.down {
-		return errShuttingDown
+		return deliver.ErrShutdown
 	}
 	if c.running == nil {
 		c.running = make(map[*Entry]struct{})
@@ -301,7 +296,7 @@ func (c *calls) shutdown(ctx context.Context) error {
 	c.mu.Lock()
 	late := len(c.running) > 0 // the last of them may have ended as ctx did
 	for one := range c.running {
-		one.cancel(errShuttingDown)
+		one.cancel(deliver.ErrShutdown)
 	}
 	c.mu.Unlock()
 	<-idle

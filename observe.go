@@ -349,20 +349,16 @@ func (e *Entry) spent(phase *time.Duration, began time.Time) {
 	*phase += e.g.options.Now().Sub(began)
 }
 
-// markFirstByte records when the first of a stream or of audio was ready.
-func (e *Entry) markFirstByte(now time.Time) {
-	if e.record.firstByteAt == 0 {
-		e.record.firstByteAt = now.Sub(e.started)
-	}
-}
-
 // requestEvent is what is known of the call at its end. failed is the client's
 // error; nil if all went well.
 func (e *Entry) requestEvent(now time.Time, status int, failed *fault.Error) RequestEvent {
 	r := &e.record
 	event := RequestEvent{
 		ID: e.ID, ClientID: e.clientID, Op: r.op, Model: clip(r.model), Stream: r.stream, Outcome: "complete", Status: status,
-		Affinity: r.affinity, Started: e.started, Duration: now.Sub(e.started), First: r.firstByteAt, Phases: r.phases,
+		Affinity: r.affinity, Started: e.started, Duration: now.Sub(e.started), Phases: r.phases,
+	}
+	if !r.firstAt.IsZero() {
+		event.First = r.firstAt.Sub(e.started)
 	}
 	if e.principal != nil {
 		event.Account, event.Key = e.principal.Account, e.principal.Key

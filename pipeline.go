@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/deliver"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/money"
 	"github.com/tollhouse-ai/gateway/internal/operation"
@@ -284,19 +285,14 @@ func (e *Entry) answerRecord(header http.Header, body []byte) *idempotency.Recor
 }
 
 // bind gives the request a context of its own, which does not end with the client's: a vendor
-// makes and bills an answer whether or not somebody waits for it. A shutdown ends it. See
-// follow for answers that a client can leave.
+// makes and bills an answer whether or not somebody waits for it. A shutdown ends it, and the
+// delivery of an answer that a client can leave.
 func (e *Entry) bind(client context.Context, m *Model) {
 	e.model, e.client = m, via.Context{Context: client, Trail: e.trail}
 	if e.turn != nil {
 		e.only, e.key = e.turn.At()
 	}
 	e.ctx, e.cancel = context.WithCancelCause((*via.Lasting)(&e.client))
-}
-
-// follow has left called when the client's context ends.
-func (e *Entry) follow(left func(cause error)) {
-	e.unfollow = context.AfterFunc(&e.client, func() { left(context.Cause(&e.client)) })
 }
 
 // start runs the request to its answer: limits, hold, upstream, settlement. A whole
@@ -333,19 +329,19 @@ func (e *Entry) start() (result *Response, err error) {
 	}
 	maxOutput := e.quote.MaxOutput(&e.hold.Hold)
 	out := e.request.Outgoing(maxOutput)
-	var s *Stream
-	var first *events
+	var s *deliver.Stream
+	var first *deliver.Events
 	var answer *operation.Answer
 	var reply *upstream.Reply
 	if e.info.Stream != nil {
-		s = newStream(e, maxOutput)
+		s = e.newStream(maxOutput)
 		first, reply, err = e.sendStream(out)
 	} else {
 		answer, reply, err = e.send(out)
 	}
 	if err != nil {
 		if s != nil {
-			s.stopHeartbeat()
+			s.Abandon()
 		}
 		return nil, e.fail(err)
 	}
@@ -359,7 +355,7 @@ func (e *Entry) start() (result *Response, err error) {
 	header := resultHeader(reply, maxOutput)
 	e.model.announce(header)
 	if s != nil {
-		return e.respondStream(s, first, reply, header), nil
+		return e.respondStream(first, reply, header), nil
 	}
 	return e.respondWhole(answer, reply, header)
 }
@@ -410,9 +406,6 @@ func (e *Entry) capture(u billing.Usage, reason string, o money.Outcome) error {
 	if e.observed {
 		defer e.spent(&e.record.phases.Settle, e.g.options.Now())
 	}
-	if e.tap != nil {
-		o.Said = e.tap.Said()
-	}
 	o.Reason, o.Channel, o.Failed = reason, e.channel, e.failed
 	var with []billing.Record
 	if e.turn != nil {
@@ -426,19 +419,6 @@ func (e *Entry) capture(u billing.Usage, reason string, o money.Outcome) error {
 		e.record.receipt, e.record.charge = receipt, receipt.Charge.String()
 	}
 	return err
-}
-
-// respondStream responds with the stream that begins with first.
-func (e *Entry) respondStream(s *Stream, first *events, reply *upstream.Reply, header http.Header) *Response {
-	header["Content-Type"] = []string{eventStream}
-	if e.claim != nil {
-		s.header = header
-	}
-	readOn := e.readOnLimit(reply.Drain) // before the request is dropped
-	s.begin(first)
-	s.follow(readOn)
-	reply.Header = nil
-	return e.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped})
 }
 
 // respondWhole settles an answer that does not stream, and responds with it.
@@ -494,51 +474,16 @@ func (e *Entry) respond(r Response) *Response {
 // are charged, or others could be had for nothing. Its key is kept without an answer, so that
 // a duplicate is not charged.
 func (e *Entry) fail(err error) error {
-	reason, clientErr := e.endReason(err)
+	end := deliver.EndOf(e.ctx, &e.client, err)
+	e.record.clientGone = end.Gone
 	var used billing.Usage
-	if callersOwn(err) {
+	if deliver.CallersOwn(err) {
 		if used = e.parts.answered(); !used.IsZero() {
 			e.channel = e.lastChannel()
 		}
 	}
-	_ = e.capture(used, reason, money.Outcome{}) // retried if it fails; the client gets why the call failed
-	return clientErr
-}
-
-// endReason is why a request ends whose answer failed with err, and the error that its client
-// gets. If its context has ended, that is the reason, and err only what followed.
-func (e *Entry) endReason(err error) (reason string, clientErr error) {
-	cause := context.Cause(e.ctx)
-	switch {
-	case errors.Is(cause, errShuttingDown):
-		reason, clientErr = billing.ReasonShutdown, errShuttingDown
-	case cause != nil, fault.Is(err, fault.ClientGone):
-		e.record.clientGone = true
-		return billing.ReasonClientGone, e.clientError()
-	default:
-		reason, clientErr = billing.ReasonUpstreamFailed, err
-	}
-	if fault.Is(clientErr, fault.InternalError) {
-		reason = billing.ReasonInternal
-	}
-	return reason, clientErr
-}
-
-// clientError is the error of a request whose client has disconnected.
-func (e *Entry) clientError() *fault.Error { return contextError(&e.client) }
-
-// contextError is the error of a client's context, which wraps why it ended; that of a client
-// which closed its answer, where it has not.
-func contextError(ctx context.Context) *fault.Error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	var own *fault.Error
-	switch {
-	case errors.As(cause, &own):
-		return own
-	case cause != nil && !errors.Is(cause, err):
-		err = errors.Join(err, cause)
-	}
-	return fault.From(cmp.Or(err, context.Canceled))
+	_ = e.capture(used, end.Reason, money.Outcome{}) // retried if it fails; the client gets why the call failed
+	return end.Err
 }
 
 // failureOf is what an error says of the vendor; nil if it says nothing.
@@ -594,13 +539,7 @@ func (e *Entry) close() {
 		_ = e.capture(billing.Usage{}, billing.ReasonInternal, money.Outcome{}) // retried if it fails
 	}
 	e.releaseLease()
-	if e.unfollow != nil {
-		e.unfollow()
-	}
 	e.cancel(nil)
-	if e.body != nil {
-		_ = e.body.Close() // its end was judged before
-	}
 	if e.info.Form != nil {
 		e.g.closeForm(e, e.info.Form)
 	}

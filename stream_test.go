@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -27,54 +26,6 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// drainApart reads a stream to its end as a server does in a crowd: another
-// goroutine than the one that waits calls Next.
-func drainApart(t testing.TB, s *gateway.Stream) string {
-	t.Helper()
-	var all strings.Builder
-	for {
-		s.Await()
-		s.Await() // which has nothing left to wait for
-		var b []byte
-		var err error
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			b, err = s.Next()
-		}()
-		<-done
-		if errors.Is(err, io.EOF) {
-			return all.String()
-		}
-		if err != nil {
-			t.Fatalf("next: %v", err)
-		}
-		all.Write(b)
-	}
-}
-
-func TestAStreamThatIsAwaitedSaysAndCostsTheSameWhereverItIsCut(t *testing.T) {
-	full := chatStream(usageChunk(20, 30))
-	for at := range len(full) + 1 {
-		waited, plain := newTestGateway(t, &scriptedUpstream{text: full[:at]}, "1.00", nil), newTestGateway(t, &scriptedUpstream{text: full[:at]}, "1.00", nil)
-		r, err := waited.ask(t.Context(), askChatStream)
-		other, otherErr := plain.ask(t.Context(), askChatStream)
-		if err != nil || otherErr != nil {
-			if fault.From(err).Code != fault.From(otherErr).Code {
-				t.Fatalf("cut at %d: %v and %v", at, err, otherErr)
-			}
-			continue
-		}
-		got, want := drainApart(t, r.Stream), drain(t, other.Stream)
-		if strings.ReplaceAll(got, r.ID, "") != strings.ReplaceAll(want, other.ID, "") {
-			t.Fatalf("cut at %d: %q, and without waiting %q", at, got, want)
-		}
-		if got, want := waited.spent(t), plain.spent(t); got != want {
-			t.Fatalf("cut at %d: spent %s, and without waiting %s", at, got, want)
-		}
-	}
-}
-
 // beginning is the recorded stream up to its first event that has text, with
 // it.
 func beginning(t testing.TB) string {
@@ -86,7 +37,7 @@ func beginning(t testing.TB) string {
 	return full[:at+end+2]
 }
 
-func TestACallThatEndsWhileItsStreamIsAwaitedIsSettled(t *testing.T) {
+func TestACallThatEndsWhileItsStreamWaitsIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := io.Pipe()
 		h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
@@ -99,43 +50,23 @@ func TestACallThatEndsWhileItsStreamIsAwaitedIsSettled(t *testing.T) {
 			must(t, err)
 			given += string(b)
 		}
-		go r.Stream.Await()
+		waited := make(chan error)
+		go func() {
+			_, err := r.Stream.Next()
+			waited <- err
+		}()
 		synctest.Wait()
 		hangUp()
-		synctest.Wait()
+		if err := <-waited; !fault.Is(err, fault.ClientGone) {
+			t.Errorf("it ends with %v", err)
+		}
 		if receipt, ok := r.Receipt(); !ok || receipt.Reason != billing.ReasonClientGone {
 			t.Errorf("%+v, %t", receipt, ok)
 		}
-		r.Stream.Await() // after the end there is nothing to wait for
 		if got, want := h.spent(t), chatStreamCost(beginning(t)); got != want {
 			t.Errorf("spent %s, want %s", got, want)
 		}
 	})
-}
-
-// The upstream has made what was waited for, whoever takes it.
-func TestAnEventThatWasAwaitedAndNotTakenIsCharged(t *testing.T) {
-	first, second := beginning(t), `data: {"id":"x","choices":[{"index":0,"delta":{"content":"`+strings.Repeat("not taken ", 40)+`"}}]}`+"\n\n"
-	in, out := io.Pipe()
-	h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
-	go func() {
-		_, _ = io.WriteString(out, first)
-		_, _ = io.WriteString(out, second)
-	}()
-	r := h.must(t, upstream.ChatCompletion, askChatStream, "k")
-	for given := ""; strings.Count(given, "\n\n") < strings.Count(first, "\n\n"); {
-		b, err := r.Stream.Next()
-		must(t, err)
-		given += string(b)
-	}
-	r.Stream.Await()
-	must(t, r.Stream.Close())
-	if b, err := r.Stream.Next(); err != io.EOF {
-		t.Errorf("a stream that was closed gives %q, %v", b, err)
-	}
-	if got, want := h.spent(t), chatStreamCost(first+second); got != want {
-		t.Errorf("spent %s, want %s", got, want)
-	}
 }
 
 // panickingBody is a body that panics once when it has given its text.
@@ -153,10 +84,10 @@ func (f *panickingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func TestABodyThatPanicsWhileItIsAwaitedEndsTheStreamOnly(t *testing.T) {
+func TestABodyThatPanicsEndsTheStreamOnly(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{body: &panickingBody{Reader: strings.NewReader(beginning(t))}}, "1.00", nil)
 	r := h.must(t, upstream.ChatCompletion, askChatStream)
-	if out := drainApart(t, r.Stream); !strings.Contains(out, `data: {"error":{"message":`) {
+	if out := drain(t, r.Stream); !strings.Contains(out, `data: {"error":{"message":`) {
 		t.Errorf("no error event in %q", out)
 	}
 	if receipt, ok := r.Receipt(); !ok || receipt.Reason != billing.ReasonInternal {

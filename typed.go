@@ -15,6 +15,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/callctx"
+	"github.com/tollhouse-ai/gateway/internal/deliver"
 	"github.com/tollhouse-ai/gateway/internal/operation"
 	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
 	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
@@ -310,7 +311,7 @@ func answered[R any](ctx context.Context, g *Gateway, form string, e encoder, ty
 		return r.response, r.err
 	case <-ctx.Done():
 	}
-	return nil, contextError(ctx)
+	return nil, deliver.ClientError(ctx)
 }
 
 // runWhole runs a typed call, which failed with err before it or not, to its whole answer.
@@ -346,9 +347,9 @@ func (e *Entry) typedSource(err error) (chat.Source, error) {
 		e.end(0, nil)
 		return replayedStream{bytes.NewReader(result.Body), *e.record.receipt}, nil
 	case result.Audio != nil:
-		return typedSource{result.Audio, &result.Audio.delivery}, nil
+		return typedSource{result.Audio, result}, nil
 	}
-	return typedSource{result.Stream, &result.Stream.delivery}, nil
+	return typedSource{result.Stream, result}, nil
 }
 
 // receiptID is the id by which the charge is found: of a replayed answer, the
@@ -363,15 +364,11 @@ func (e *Entry) receiptID() string {
 // typedSource is a Stream or an Audio that also ends its call.
 type typedSource struct {
 	chat.Source
-	delivery *delivery
+	response *Response
 }
 
 // Close ends the answer and writes the log line.
-func (s typedSource) Close() error {
-	err := s.Source.Close()
-	s.delivery.e.end(0, s.delivery.Err())
-	return err
-}
+func (s typedSource) Close() error { return s.response.Close() }
 
 // EditImage edits images, with the same checks, limits, holds and fail-over as
 // over HTTP; Stream in req is ignored. The files of req are opened once per

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/deliver"
 	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/internal/videotask"
@@ -359,7 +360,7 @@ func (g *Gateway) waitPoll(ctx context.Context) error {
 		return fault.From(ctx.Err())
 	}
 	if g.ShuttingDown() {
-		return fault.Wrap(fault.ServiceUnavailable, errShuttingDown.Message, errShutdown)
+		return fault.Wrap(fault.ServiceUnavailable, deliver.ErrShutdown.Message, errShutdown)
 	}
 	return nil
 }

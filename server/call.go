@@ -60,24 +60,21 @@ func (x *httpExchange) read(q *gateway.Request) (err error) {
 }
 
 // writeResponse writes what came of an operation.
-func (x *httpExchange) writeResponse() error {
+func (x *httpExchange) writeResponse() (err error) {
+	defer fault.Recover(&err)
 	x.responseHeaders()
 	result := x.response
 	switch {
-	case result.Audio != nil:
-		x.stream.source, x.stream.audio = result.Audio, true
 	case result.Stream != nil:
-		x.stream.source, x.stream.events = result.Stream, result.Stream
-		return nil // serveRoutes does the rest
-	default:
-		if h := x.w.Header(); result.Replayed && h.Get("Content-Type") == "text/event-stream" {
-			setEventHeaders(h)
-		}
-		x.write(cmp.Or(result.Status, http.StatusOK), "", result.Body)
-		return nil
+		return x.stream.sendEvents(result.Stream)
+	case result.Audio != nil:
+		return x.stream.sendAudio(result.Audio)
 	}
-	defer x.stream.close()
-	return x.stream.copy()
+	if h := x.w.Header(); result.Replayed && h.Get("Content-Type") == "text/event-stream" {
+		setEventHeaders(h)
+	}
+	x.write(cmp.Or(result.Status, http.StatusOK), "", result.Body)
+	return nil
 }
 
 // responseHeaders sets the headers of what came of an operation, unless a heartbeat

@@ -73,9 +73,6 @@ func newFixture(t testing.TB, o fixtureOptions) *fixture {
 		t.Fatal(err)
 	}
 	s.h = server.New(s.g, o.server)
-	if *forceSmallStack {
-		server.ForceSmallStack(s.h)
-	}
 	ts := httptest.NewServer(s.h)
 	s.url, s.client = ts.URL, openapitest.Client(t)
 	t.Cleanup(func() {

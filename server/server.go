@@ -51,13 +51,12 @@ type Options struct {
 // concurrent use and can be mounted in any mux; it answers for every path that
 // it is given.
 type Handler struct {
-	gateway  *gateway.Gateway
-	options  Options
-	routes   []route
-	mux      *http.ServeMux
-	uploads  *formdata.Quota
-	inFlight atomic.Int64               // requests that are being answered
-	cors     atomic.Pointer[corsPolicy] // nil while no page may call
+	gateway *gateway.Gateway
+	options Options
+	routes  []route
+	mux     *http.ServeMux
+	uploads *formdata.Quota
+	cors    atomic.Pointer[corsPolicy] // nil while no page may call
 }
 
 // New returns the handler of a gateway.
@@ -98,8 +97,6 @@ type httpExchange struct {
 	entry    *gateway.Entry    // nil before the gateway knows the request
 	response *gateway.Response // of an operation that was answered
 
-	crowded bool // many requests are being answered
-
 	status     int
 	err        error        // what the client is told, or was
 	limitsSent bool         // the headers say what is left of the key's limits
@@ -112,36 +109,15 @@ func (h *Handler) serveRoutes(w http.ResponseWriter, r *http.Request, routes []*
 	if r.Method == http.MethodOptions && isPath(routes, r) && h.answerPreflight(w, r, methodsOf(routes)) {
 		return
 	}
-	x := &httpExchange{h: h, w: w, r: r, routes: routes, dialect: dialectOf(routes, r), crowded: h.inFlight.Add(1) > crowdedAbove}
+	x := &httpExchange{h: h, w: w, r: r, routes: routes, dialect: dialectOf(routes, r)}
 	x.stream.x = x
-	defer h.inFlight.Add(-1)
-	x.run((*httpExchange).start)
-	if x.stream.hasEvents() {
-		for x.err == nil && !x.stream.ended {
-			x.stream.events.Await()
-			x.run((*httpExchange).sendEvents)
-		}
-		x.run((*httpExchange).endEvents)
+	if x.err = x.serve(); x.err == nil && x.response != nil {
+		x.err = x.writeResponse()
 	}
+	x.end()
 	if x.err != nil && x.stream.mustAbort() {
 		panic(http.ErrAbortHandler)
 	}
-}
-
-// start makes the call, and answers it unless its answer is a stream of events.
-func (x *httpExchange) start() {
-	if x.err = x.serve(); !x.stream.hasEvents() {
-		x.end()
-	}
-}
-
-// sendEvents sends the events that have come.
-func (x *httpExchange) sendEvents() { x.err = x.stream.next() }
-
-// endEvents ends a stream of events.
-func (x *httpExchange) endEvents() {
-	x.stream.close()
-	x.end()
 }
 
 // end writes the error, if there is one, and the log line.
@@ -152,9 +128,9 @@ func (x *httpExchange) end() {
 	}
 }
 
-// serve answers the request. The checks come in the order in which the API promises them:
-// path (404), method (405), key (401, 403, 429), loops (508), then the body and what is in
-// it. An error that it returns is still to be written.
+// serve answers the request, but for what came of an operation, which is still to be written.
+// The checks come in the order in which the API promises them: path (404), method (405), key
+// (401, 403, 429), loops (508), then the body and what is in it.
 func (x *httpExchange) serve() (err error) {
 	defer fault.Recover(&err)
 	if err := x.enter(); err != nil {
@@ -167,10 +143,8 @@ func (x *httpExchange) serve() (err error) {
 	if err := x.read(&q); err != nil {
 		return err
 	}
-	if x.response, err = x.entry.Do(x.r.Context(), &q); err != nil {
-		return err
-	}
-	return x.writeResponse()
+	x.response, err = x.entry.Do(x.r.Context(), &q)
+	return err
 }
 
 // writeJSON answers with a JSON document.
@@ -217,31 +191,4 @@ func (x *httpExchange) write(status int, contentType string, body []byte) {
 // setWriteDeadline bounds the next writes.
 func setWriteDeadline(w http.ResponseWriter, timeout time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout)) // in-process writers have none
-}
-
-// crowdedAbove is the number of requests at once above which the stacks of
-// their goroutines matter to the memory of the process.
-const crowdedAbove = 1024
-
-// run does one step of the exchange. In a crowd each step runs on a goroutine that ends,
-// so that the one that stays keeps a small stack.
-func (x *httpExchange) run(step func(*httpExchange)) {
-	if x.crowded {
-		onOwnGoroutine(func() { step(x) })
-	} else {
-		step(x)
-	}
-}
-
-// onOwnGoroutine runs f on a goroutine of its own, and waits for its end. A panic goes
-// on in the caller.
-func onOwnGoroutine(f func()) {
-	ended := make(chan any)
-	go func() {
-		defer func() { ended <- recover() }()
-		f()
-	}()
-	if p := <-ended; p != nil {
-		panic(p)
-	}
 }

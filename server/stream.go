@@ -11,23 +11,12 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// streamSource is an answer that comes piece by piece: a *gateway.Stream, whose
-// pieces are batches of events, or a *gateway.Audio.
-type streamSource interface {
-	Next() ([]byte, error) // the error is io.EOF after the last piece, or why its client got no more
-	Err() error            // after an error of Next: why the answer is not whole
-	Close() error
-}
-
-// streamWriter copies a streamSource to the client as it comes. Heartbeats, which
-// another goroutine writes, keep a stream of events alive before its source is
-// there and between its pieces.
+// streamWriter copies a stream or audio to the client as it comes. Heartbeats, which
+// another goroutine writes, keep a stream of events alive before its first event is
+// there and between its events.
 type streamWriter struct {
-	x      *httpExchange
-	source streamSource    // once there is one
-	events *gateway.Stream // the source, unless it is audio
-	audio  bool            // the source is audio
-	ended  bool            // the source has ended
+	x     *httpExchange
+	audio bool // it writes audio
 
 	mu        sync.Mutex
 	committed bool
@@ -38,53 +27,47 @@ type streamWriter struct {
 	reported  bool      // the events themselves said how the stream ended
 }
 
-// copy sends the source to its end. Each piece leaves as it comes.
-func (s *streamWriter) copy() error {
-	for !s.ended {
-		if err := s.next(); err != nil {
-			return err
+// sendEvents sends a stream to its end, behind the headers. Each batch of events leaves as it
+// comes. The last one leaves when the handler returns, in one write with the end of the body,
+// as a short whole answer does.
+func (s *streamWriter) sendEvents(from *gateway.Stream) error {
+	for {
+		events, err := from.Next()
+		if err != nil {
+			s.reported = true
+			return from.Err()
+		}
+		if err := s.write(events, !isSettled(from)); err != nil {
+			return fault.Wrap(fault.ClientGone, "The client did not read the stream.", err)
 		}
 	}
-	return nil
 }
 
-// next sends the piece that comes next, before the first of them the headers.
-func (s *streamWriter) next() (err error) {
-	defer fault.Recover(&err)
-	piece, err := s.source.Next()
-	if err != nil && (s.hasEvents() || errors.Is(err, io.EOF)) {
-		s.ended, s.reported = true, true
-		return s.source.Err()
-	}
-	if err != nil {
-		return err
-	}
-	if err := s.write(piece, !s.isLast()); err != nil {
-		what := "stream"
-		if s.audio {
-			what = "audio"
-		}
-		return fault.Wrap(fault.ClientGone, "The client did not read the "+what+".", err)
-	}
-	return nil
-}
-
-// isLast reports whether no piece comes after the one that Next has returned: the stream is
-// settled. Such a piece leaves when the handler returns, in one write with the end of the
-// body, as a short whole answer does.
-func (s *streamWriter) isLast() bool {
-	if s.events == nil {
-		return false
-	}
-	_, settled := s.events.Receipt()
+// isSettled reports whether a stream has ended: no event follows the last one. The receipt must
+// not lie on the stack while the stream waits (TestTheGoroutinesOfAStreamKeepLittleStack).
+//
+//go:noinline
+func isSettled(s *gateway.Stream) bool {
+	_, settled := s.Receipt()
 	return settled
 }
 
-// hasEvents reports whether the source is a stream of events.
-func (s *streamWriter) hasEvents() bool { return s.events != nil }
-
-// close ends the source, if it has not ended.
-func (s *streamWriter) close() { _ = s.source.Close() }
+// sendAudio sends audio to its end, behind the headers. Each piece leaves as it comes.
+func (s *streamWriter) sendAudio(from *gateway.Audio) error {
+	s.audio = true
+	for {
+		piece, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.write(piece, true); err != nil {
+			return fault.Wrap(fault.ClientGone, "The client did not read the audio.", err)
+		}
+	}
+}
 
 // heartbeat writes an event that keeps the connection alive. It commits the
 // response.

@@ -239,10 +239,10 @@ func TestTheWayOfARequestGetsNoLonger(t *testing.T) {
 		scenario        string
 		whole, pipeline way
 	}{
-		{"chat", way{1260, 448, 355, 37}, way{492, 365, 187, 33}},
-		{"stream", way{3088, 555, 660, 64}, way{821, 461, 313, 62}},
-		{"video", way{2495, 475, 495, 54}, way{753, 410, 284, 49}},
-		{"embeddings", way{945, 410, 278, 38}, way{448, 337, 166, 34}},
+		{"chat", way{1257, 445, 354, 37}, way{488, 362, 186, 33}},
+		{"stream", way{3053, 551, 652, 40}, way{787, 457, 308, 38}},
+		{"video", way{2488, 472, 494, 54}, way{745, 407, 283, 49}},
+		{"embeddings", way{942, 407, 277, 38}, way{444, 334, 165, 34}},
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {

@@ -25,7 +25,6 @@ var allowed = []allowance{
 	{"panic", "upstream/upstreamtest/wire.go", "cut", "http.ErrAbortHandler is net/http's way to cut a connection"},
 	{"panic", "internal/scripted/scripted.go", "play", "the same, of the vendor of whole clients"},
 	{"panic", "server/server.go", "serveRoutes", "http.ErrAbortHandler is net/http's way to break off audio that is not whole"},
-	{"panic", "server/server.go", "onOwnGoroutine", "a panic of another goroutine goes on where the handler runs, for whoever recovers it there"},
 	{"global", "cmd/tollhouse/main.go", "version", "the linker sets it"},
 	{"global", "gatewaytest/gatewaytest.go", "tests", "all that Charges gets is the test"},
 }

@@ -340,7 +340,7 @@ var chapters = []chapter{
 			says: "An answer whose charge cannot be recorded is withheld. If nobody can ever get it, it is not charged.",
 			test: "gateway.TestAnAnswerWhoseCaptureFailsIsWithheld",
 			mutants: []mutant{
-				{"its last event leaves all the same", "delivery.go", "\t\td.pieces.withhold(err)\n", ""},
+				{"its last event leaves all the same", "internal/deliver/stream.go", "\t\ts.out = s.AppendError(s.out[:s.beforeLast], failed)\n", ""},
 				{"it is charged later", "internal/money/settle.go", "\t\ts.usage = billing.Usage{}\n", ""},
 			},
 		},
@@ -355,22 +355,22 @@ var chapters = []chapter{
 			says: "A client that disconnects pays for what had come by then.",
 			test: "internal/faultlab.TestAClientGoneAtAnyMomentPaysForWhatHadCome",
 			mutants: []mutant{
-				{"what nobody had taken is free", "stream.go", "if s.gone || s.tap.Output() > 0 && s.tap.Delivered() {", "if s.tap.Output() > 0 && s.tap.Delivered() {"},
-				{"who leaves pays nothing", "delivery.go", "err = d.end(d.pieces.used(err), reason, kept, err)", "err = d.end(billing.Usage{}, reason, kept, err)"},
+				{"what nobody had taken is free", "internal/deliver/stream.go", "if s.gone || s.tap.Output() > 0 && s.tap.Delivered() {", "if s.tap.Output() > 0 && s.tap.Delivered() {"},
+				{"who leaves pays nothing", "internal/deliver/stream.go", "s.end(used, reason, err)", "s.end(billing.Usage{}, reason, err)"},
 			},
 		},
 		{
 			says: "A stream that breaks costs what was delivered of it.",
 			test: "internal/faultlab.TestAStreamCutAtEveryByteCostsWhatWasDelivered",
 			mutants: []mutant{
-				{"it is free", "stream.go", "\t\treturn s.tap.Usage()\n", "\t\treturn billing.Usage{}\n"},
+				{"it is free", "internal/deliver/stream.go", "\t\tused = s.tap.Usage()\n", ""},
 			},
 		},
 		{
 			says: "No customer costs the vendors more than they pay, whatever they send and whenever they disconnect.",
 			test: "internal/faultlab.TestNoTenantCostsMoreThanItPaysOrHarmsAnother",
 			mutants: []mutant{
-				{"reasoning that is not shown is not waited for", "drain.go", "\tcase e.mayHideReasoning():", "\tcase e.mayHideReasoning() && drain < 0:"},
+				{"reasoning that is not shown is not waited for", "stream.go", "\tcase e.model.facts.HidesReasoning, e.info.Stream.AsksForReasoning():", "\tcase false:"},
 				{"text that no vendor counted costs a quarter", "internal/tokencount/estimate.go", "return (quarters + 3) / 4", "return quarters / 16"},
 			},
 		},

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -81,6 +83,39 @@ type Spec struct {
 	Example func(model string) string
 	// Demo are the models of the demo.
 	Demo []DemoModel
+}
+
+// AppendError appends what ends a broken stream of the request called requestID. The tap is nil
+// if the request failed before it had one. A nil Spec has OpenAI's form.
+func (s *Spec) AppendError(dst []byte, requestID string, t Tap, err error) []byte {
+	if s != nil && s.ErrorEvent != nil {
+		return s.ErrorEvent(dst, requestID, t, fault.From(err))
+	}
+	return appendErrorEvent(dst, fault.From(err))
+}
+
+// appendErrorEvent appends the error in OpenAI's form: `error` is the first key,
+// and no terminator follows, since the SDKs read both so.
+func appendErrorEvent(dst []byte, err *fault.Error) []byte {
+	type body struct {
+		Message string     `json:"message"`
+		Type    string     `json:"type"`
+		Code    fault.Code `json:"code"`
+		Param   *string    `json:"param"`
+	}
+	b := body{Message: err.Message, Type: fault.Type(err.HTTPStatus()), Code: err.Code}
+	if err.Param != "" {
+		b.Param = &err.Param
+	}
+	data, marshalErr := json.Marshal(struct {
+		Error body `json:"error"`
+	}{b})
+	if marshalErr != nil { // invalid UTF-8 in a message
+		data = []byte(`{"error":{"message":"The stream failed.","type":"api_error","code":"internal_error","param":null}}`)
+	}
+	dst = append(dst, "data: "...)
+	dst = append(dst, data...)
+	return append(dst, "\n\n"...)
 }
 
 // Trace is how an endpoint is told in the GenAI conventions of OpenTelemetry.

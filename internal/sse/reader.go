@@ -122,7 +122,9 @@ func (r *Reader) Release() {
 // If src ends without a blank line, its last event counts only if it is surely complete:
 // "[DONE]" or a whole JSON object.
 func (r *Reader) Next() (Event, error) {
-	r.Await()
+	for !r.Buffered() && r.err == nil {
+		r.fill()
+	}
 	if r.reserved {
 		r.budget.Keep()
 	}
@@ -155,13 +157,6 @@ func (r *Reader) Cut() bool { return r.cut }
 
 // Ended reports whether the source has ended well, even if some of it was not read yet.
 func (r *Reader) Ended() bool { return r.err == io.EOF }
-
-// Await reads from the source until Next need not.
-func (r *Reader) Await() {
-	for !r.Buffered() && r.err == nil {
-		r.fill()
-	}
-}
 
 // Buffered reports whether Next will return an event without reading from the
 // source. It leaves the event that Next returned last as it is, and what it

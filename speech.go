@@ -8,27 +8,12 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/deliver"
 	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
-
-// Audio is spoken text on its way to the client. Next, Read and Close are for
-// one goroutine.
-type Audio struct {
-	delivery
-	parts   *speechStream
-	body    io.Reader     // what the client gets: the parts, or MP3 made of them
-	encoder io.ReadCloser // makes the MP3; nil for none
-
-	buf       []byte // reused by Next
-	last      byte   // held back until it is known whether more comes
-	hasLast   bool   // there is such a byte
-	delivered int64  // characters of the parts of which the client was given audio
-}
 
 // encoderMemory is what the process that may be needed to encode an answer counts
 // as in the memory budget of bodies, which one account never has all of.
@@ -52,153 +37,20 @@ func (e *Entry) speak(req *speechop.Request) (*Response, error) {
 		return nil, e.fail(err)
 	}
 	e.channel = reply.Channel
-	a := &Audio{delivery: delivery{e: e, header: resultHeader(reply, 0)}, parts: v, body: v, buf: make([]byte, 32<<10)}
-	a.pieces, e.body = a, v
+	spoken := deliver.Spoken{Source: v, Header: resultHeader(reply, 0), Whole: e.quote.Bound, Asking: v.asking}
 	kind := v.format
 	if v.encode {
 		kind = speech.MP3
-		if a.encoder, err = mp3.Encode(e.ctx, v.form, v); err != nil {
+		if spoken.Encoder, err = mp3.Encode(e.ctx, v.form, v); err != nil {
 			_ = v.Close()
-			return nil, e.fail(noMP3(err))
-		}
-		a.body = a.encoder
-	}
-	a.header["Content-Type"] = []string{speechop.ContentType(kind)}
-	e.model.announce(a.header)
-	a.mu.Lock() // what is watched over may end at once
-	defer a.mu.Unlock()
-	a.watch()
-	e.follow(a.clientLeft)
-	return e.respond(Response{Header: a.header, Audio: a, Dropped: reply.Dropped}), nil
-}
-
-// noMP3 is the error of an encoder that failed.
-func noMP3(err error) error {
-	return fault.Wrap(fault.InternalError, "The gateway failed to make an MP3.", err)
-}
-
-// Next returns the bytes that are ready, valid until the next call. The last
-// byte leaves when the call is settled, so that io.EOF, which comes after it,
-// means that all is well. Any other error is a *fault.Error: the audio is not
-// whole, and what was delivered is charged.
-func (a *Audio) Next() (out []byte, err error) {
-	if !a.enter() {
-		if err := a.Err(); err != nil {
-			return nil, err
-		}
-		return nil, io.EOF
-	}
-	defer a.leave()
-	defer func() {
-		if p := recover(); p != nil {
-			out, err = nil, a.failed(fault.FromPanic(p))
-		}
-	}()
-	n := 0
-	if a.hasLast {
-		a.buf[0], n = a.last, 1
-	}
-	for {
-		more, err := a.body.Read(a.buf[n:])
-		n += more
-		switch {
-		case n > 1:
-			return a.emit(n - 1), nil
-		case more > 0:
-		case err == io.EOF: // a part that ended at once is a failure that wraps it
-			return a.finish(n)
-		case err != nil:
-			return nil, a.failed(err)
+			return nil, e.fail(deliver.NoMP3(err))
 		}
 	}
+	spoken.Header["Content-Type"] = []string{speechop.ContentType(kind)}
+	e.model.announce(spoken.Header)
+	audio := &Audio{deliver.NewAudio(e.handOver(), spoken)}
+	return e.respond(Response{Header: spoken.Header, Audio: audio, Dropped: reply.Dropped}), nil
 }
-
-// emit returns the first n bytes and holds back the one behind them.
-func (a *Audio) emit(n int) []byte {
-	if !a.hasLast {
-		a.e.markFirstByte(a.e.g.options.Now())
-	}
-	a.last, a.hasLast = a.buf[n], true
-	a.delivered = a.parts.readCharacters()
-	a.copyForReplay(a.buf[:n])
-	return a.buf[:n]
-}
-
-// finish settles the call, and only then returns the last n bytes.
-func (a *Audio) finish(n int) ([]byte, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if n == 0 {
-		return nil, a.fail(upstream.BadAnswer("The upstream's audio is empty.", nil))
-	}
-	a.copyForReplay(a.buf[:n])
-	err := a.end(a.e.quote.Bound, billing.ReasonComplete, a.e.answerRecord(a.header, a.copied), nil)
-	a.stop()
-	a.e.close()
-	if err != nil {
-		return nil, err
-	}
-	return a.buf[:n], nil
-}
-
-// failed ends the audio with an error.
-func (a *Audio) failed(err error) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var known *fault.Error
-	if a.encoder != nil && !errors.As(err, &known) { // the parts' errors are faults
-		err = noMP3(err)
-	}
-	return a.fail(err)
-}
-
-// clientLeft runs when the client has disconnected. It ends the call once the part that
-// is being asked for is there: its vendor makes and bills it.
-func (a *Audio) clientLeft(cause error) {
-	a.parts.asking <- struct{}{}
-	defer func() { <-a.parts.asking }()
-	a.e.cancel(cause)
-}
-
-// Close ends the answer. Before its end that settles the call as one whose client
-// disconnected. It is safe to call more than once, and returns nil.
-func (a *Audio) Close() error {
-	a.clientLeft(context.Canceled)
-	return a.delivery.Close()
-}
-
-// breakOff ends all that makes the audio: an encoder that fails leaves the parts, of
-// which one may note a failed attempt. A duplicate does not get the audio.
-func (a *Audio) breakOff(error) *idempotency.Record {
-	a.unwatch()
-	a.stop()
-	return a.e.answerRecord(a.header, nil)
-}
-
-// used is the characters of the parts that were delivered. If the client disconnected, or
-// a part was refused, it is those of all parts that an upstream has answered.
-func (a *Audio) used(err error) billing.Usage {
-	if a.gone || callersOwn(err) {
-		return billing.Usage{Characters: a.parts.answeredCharacters()}
-	}
-	return billing.Usage{Characters: a.delivered}
-}
-
-// withhold does nothing: the last byte was not let out.
-func (a *Audio) withhold(error) {}
-
-// stop ends all that makes the audio. When it returns, no goroutine of it is left.
-func (a *Audio) stop() {
-	a.e.cancel(errCalledOff) // a part that is being opened
-	_ = a.parts.Close()
-	if a.encoder != nil {
-		_ = a.encoder.Close() // the end was judged before
-		_ = a.parts.Close()   // of a part that it began meanwhile
-	}
-}
-
-// Read reads the same bytes as Next gives.
-func (a *Audio) Read(p []byte) (int, error) { return a.read(p, a.Next) }
 
 // speechStream reads the audio of a text's parts, one after the other, each by a call
 // of its own. What it reads are the upstream's bytes, or those of one WAV file
@@ -254,11 +106,12 @@ func (v *speechStream) open() (*upstream.Reply, error) {
 	return reply, err
 }
 
-// answeredCharacters is the characters of the parts that an upstream has answered.
-func (v *speechStream) answeredCharacters() int64 {
+// Characters returns the characters of the parts of which audio was read, and of those that an
+// upstream has answered.
+func (v *speechStream) Characters() (heard, answered int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.answered
+	return v.heard, v.answered
 }
 
 // spokenPart is the answer to a part whose beginning is checked.
@@ -280,7 +133,7 @@ func (v *speechStream) read(_ context.Context, r *upstream.Reply) (part spokenPa
 	start = start[:n]
 	switch {
 	case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
-		return part, truncatedError(err)
+		return part, deliver.Truncated(err)
 	case n == 0:
 		return part, upstream.BadAnswer("The upstream's audio is empty.", err)
 	}
@@ -362,14 +215,14 @@ func (v *speechStream) Read(p []byte) (int, error) {
 // next goes on after the part's audio has ended with err.
 func (v *speechStream) next(err error) error {
 	if err != io.EOF { // one that is wrapped is a failure, see io.Reader
-		return truncatedError(err)
+		return deliver.Truncated(err)
 	}
 	_ = v.answer.Close() // all of it was read
 	if v.at++; v.at == len(v.parts) {
 		return io.EOF
 	}
 	if _, err := v.open(); err != nil {
-		return truncatedError(err)
+		return deliver.Truncated(err)
 	}
 	return nil
 }
@@ -382,13 +235,6 @@ func (v *speechStream) countRead() {
 	for _, p := range v.parts[:v.at+1] {
 		v.heard += p.Characters
 	}
-}
-
-// readCharacters is the characters of the parts of which audio was read.
-func (v *speechStream) readCharacters() int64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.heard
 }
 
 // Close closes the part that is read. The call's context has ended.
