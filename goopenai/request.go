@@ -93,7 +93,7 @@ func completeTool(t *openai.Tool, raw []byte) {
 }
 
 // read reads a request into r, of a type of go-openai, and returns the members that are lost. It
-// fails if one of those that are needed does not fit.
+// fails as decode does.
 func read[R any](body upstream.Body, r *R, needed ...string) ([]string, error) {
 	var left dropped.Fields
 	if err := decode(body, r, &left, needed...); err != nil {
@@ -104,7 +104,7 @@ func read[R any](body upstream.Body, r *R, needed ...string) ([]string, error) {
 }
 
 // decode decodes the members one by one, so that one whose value does not fit is left out
-// alone.
+// alone. It fails if one of those that are needed does not fit or is missing.
 func decode[R any](body upstream.Body, r *R, left *dropped.Fields, needed ...string) error {
 	for name, raw := range body.Members() {
 		d := json.NewDecoder(io.MultiReader(bytes.NewReader(rawjson.Quote([]byte("{"), name)), strings.NewReader(":"), bytes.NewReader(raw), strings.NewReader("}")))
@@ -117,6 +117,11 @@ func decode[R any](body upstream.Body, r *R, left *dropped.Fields, needed ...str
 			return err
 		default:
 			left.Note(name)
+		}
+	}
+	for _, name := range needed {
+		if !body.Has(name) {
+			return fmt.Errorf("it needs %q", name)
 		}
 	}
 	return nil

@@ -19,20 +19,22 @@ import (
 )
 
 // Upstream makes an upstream of a client: chat completions, whole and streamed, embeddings,
-// images and speech. Give it to gateway.Options, or to a channel of a router beside others.
+// images and speech. Give it to gateway.Options, or to a channel of a router beside others. Edits
+// of images are not among them: go-openai sends fields with them that vendors refuse.
 //
-// Errors count as with any vendor. A 400 is the caller's; a 401, a 429, a 5xx and a broken
-// connection lead to another channel. Some requests are not sent: the client itself refuses
-// them, or they have a message part that it cannot carry (audio, files). Another channel is
-// then asked; without one the caller gets a 400. Other members that go-openai has no field for
-// are left out and listed in the Reply's Dropped. A stream keeps all members of the answer. A
-// whole answer keeps those that go-openai has a field for.
+// Errors are those of any vendor. A 400 is the caller's; a 401, a 429, a 5xx and a broken
+// connection lead to another channel. A request that the client itself refuses is not sent, nor
+// is one with a part that go-openai cannot carry (audio, files). Another channel is asked then;
+// without one the caller gets a 400.
 //
-// A stream's usage is always asked for. go-openai does not say whether a stream ended with
-// "[DONE]", so a stream is complete if each candidate has a finish_reason.
+// Members of a request that go-openai has no field for are left out and listed in the Reply's
+// Dropped, as "top_k" or "messages.content.cache_control". A stream keeps all members of the
+// vendor's answer; a whole answer keeps those that go-openai has a field for.
 //
-// The client belongs to the caller, who must not change what it uses. The Upstream needs no
-// Close and is safe for concurrent use.
+// The usage of a stream is always asked for. go-openai does not tell whether a stream ended with
+// "[DONE]", so a stream counts as complete if each candidate has a finish_reason.
+//
+// The client belongs to the caller. The Upstream needs no Close and is safe for concurrent use.
 func Upstream(c *openai.Client) upstream.Upstream {
 	// The driver of OpenAI's API makes errors and streams of the client's answers. It fails for
 	// no such options.
@@ -128,6 +130,9 @@ func (u *clientUpstream) question(call *upstream.Call) (ask question, dropped []
 		return func(ctx context.Context) (*http.Response, error) { return u.speak(ctx, r) }, dropped, err
 	}
 	r, dropped, err := chatRequest(body)
+	if err == nil && errors.Is(openai.NewReasoningValidator().Validate(r), openai.ErrReasoningModelMaxTokensDeprecated) {
+		r, dropped, err = chatRequest(body.Rename("max_tokens", "max_completion_tokens")) // which bound the same
+	}
 	if err != nil {
 		return nil, nil, err
 	}

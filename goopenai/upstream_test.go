@@ -130,20 +130,41 @@ func TestWhatTheClientCannotCarryIsListedInDropped(t *testing.T) {
 func isDefault(name string) bool { return name == "store" || name == "presence_penalty" }
 
 func TestWhatTheClientRefusesIsNotSent(t *testing.T) {
-	for _, c := range []struct{ name, body, because string }{
-		{"a part that it has no field for", `{"model":"m","messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"AA","format":"wav"}}]}]}`, "input_audio"},
-		{"a combination that it checks itself", `{"model":"o3","messages":[{"role":"user","content":"a"}],"max_tokens":5}`, "MaxCompletionTokens"},
-		{"a model of another method", `{"model":"text-davinci-003","messages":[{"role":"user","content":"a"}]}`, "CreateCompletion"},
-		{"messages of another form", `{"model":"m","messages":"hi"}`, "cannot unmarshal"},
+	for _, c := range []struct {
+		name, body string
+		op         upstream.Op
+		because    string
+	}{
+		{"a part that it has no field for", `{"model":"m","messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"AA","format":"wav"}}]}]}`, upstream.ChatCompletion, "input_audio"},
+		{"a combination that it checks itself", `{"model":"o3","messages":[{"role":"user","content":"a"}],"temperature":0.5}`, upstream.ChatCompletion, "beta-limitations"},
+		{"a model of another method", `{"model":"text-davinci-003","messages":[{"role":"user","content":"a"}]}`, upstream.ChatCompletion, "CreateCompletion"},
+		{"messages of another form", `{"model":"m","messages":"hi"}`, upstream.ChatCompletion, "cannot unmarshal"},
+		{"an image in another form", `{"model":"m","input":{"messages":[]}}`, upstream.GenerateImage, `needs "prompt"`},
+		{"a body that is no object", `[]`, upstream.Speech, "object"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			vendor := &recorder{}
-			call := &upstream.Call{Op: upstream.ChatCompletion, Model: "m", Body: upstream.BytesBody([]byte(c.body))}
+			call := &upstream.Call{Op: c.op, Model: "m", Body: upstream.BytesBody([]byte(c.body))}
 			_, err := goopenai.Upstream(clientOf(t, vendor)).Do(t.Context(), call)
 			if f, found := upstream.FailureOf(err); !found || !f.Unasked || !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), c.because) || vendor.body != nil {
 				t.Errorf("error %v, the vendor got %q", err, vendor.body)
 			}
 		})
+	}
+}
+
+// TestTheBoundOfAReasoningModelHasItsNewerName: go-openai refuses the older one, which the
+// gateway sets where the caller sets none.
+func TestTheBoundOfAReasoningModelHasItsNewerName(t *testing.T) {
+	vendor := &recorder{}
+	call := &upstream.Call{Op: upstream.ChatCompletion, Model: "o3", Stream: true, Body: upstream.BytesBody([]byte(`{"model":"o3","messages":[{"role":"user","content":"a"}],"max_tokens":5}`))}
+	reply, err := goopenai.Upstream(clientOf(t, vendor)).Do(t.Context(), call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	if !strings.Contains(string(vendor.body), `"max_completion_tokens":5`) || strings.Contains(string(vendor.body), `"max_tokens"`) || len(reply.Dropped) > 0 {
+		t.Errorf("the vendor got %s, dropped %q", vendor.body, reply.Dropped)
 	}
 }
 
