@@ -37,6 +37,7 @@ var forbidden = []forbidding{
 	{"fault", []string{"net/http", module}, "an error is not a protocol, and everything imports fault", true},
 	{"secret", []string{"net/http", module}, "a string that never prints needs nothing", true},
 	{"auth", []string{module + "/billing", module + "/upstream"}, "who calls does not depend on what it costs", false},
+	{"auth/jwt", []string{module, module + "/server", module + "/billing", module + "/upstream", "database/sql"}, "who calls is known of the token, and of nobody else", false},
 	{"billing", []string{module + "/auth", module + "/upstream", module + "/chat", "net/http"}, "money knows no vendor and no protocol", false},
 	{"upstream", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server"}, "the port knows no capability", false},
 	{"upstream/router", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server"}, "the router knows no capability", false},
@@ -81,8 +82,8 @@ var forbidden = []forbidding{
 	{"server", []string{"database/sql", module + "/upstream/openai", module + "/upstream/sim"}, "HTTP in and out, nothing else", false},
 }
 
-// leaves are packages that only cmd/tollhouse links.
-var leaves = []string{"github.com/modelcontextprotocol/go-sdk/mcp", "github.com/prometheus/client_golang/prometheus", "go.opentelemetry.io/otel", "github.com/goccy/go-yaml", "github.com/spf13/pflag", "database/sql", "modernc.org/sqlite", "github.com/jackc/pgx/v5"}
+// leaves are packages that the core does not link: cmd/tollhouse does, or who imports what needs one.
+var leaves = []string{"github.com/coreos/go-oidc/v3/oidc", "github.com/modelcontextprotocol/go-sdk/mcp", "github.com/prometheus/client_golang/prometheus", "go.opentelemetry.io/otel", "github.com/goccy/go-yaml", "github.com/spf13/pflag", "database/sql", "modernc.org/sqlite", "github.com/jackc/pgx/v5"}
 
 // pkg is what `go list` tells of a package.
 type pkg struct {

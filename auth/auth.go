@@ -14,6 +14,7 @@ type Principal struct {
 	Account string   // whose balance pays
 	Key     string   // the key's id, safe to log; never the key itself
 	Name    string   // the key's label
+	Group   string   // the key's group within the account; empty for none
 	Models  []string // public model ids that the key may use; empty means all
 	Limits  Limits
 }
