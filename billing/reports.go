@@ -32,6 +32,10 @@ type Accounts interface {
 	// CreateAccount adds an account with an opening credit. It fails with
 	// fault.InvalidRequest if the name is taken or malformed.
 	CreateAccount(ctx context.Context, name string, credit Money) error
+	// EnsureAccount opens an account with a first credit, once: an account that exists keeps
+	// its money, and nothing changes. It is safe to race, so a service can call it at each
+	// login. It fails as CreateAccount does for what no account can have.
+	EnsureAccount(ctx context.Context, name string, credit Money) error
 	// Credit adds money to an account (a negative amount takes it back, never
 	// below what is held) under a unique reference; the same reference again
 	// changes nothing.

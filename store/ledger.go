@@ -512,6 +512,11 @@ func (db *dbLedger) CreateAccount(ctx context.Context, name string, credit billi
 	))
 }
 
+// EnsureAccount implements [billing.Accounts], durable when it returns.
+func (db *dbLedger) EnsureAccount(ctx context.Context, name string, credit billing.Money) error {
+	return ledger.EnsureAccount(ctx, db, name, credit)
+}
+
 func (b *batch) createAccount(name string, credit billing.Money) error {
 	if err := ledger.CheckNewAccount(name, b.accounts[name] != nil, credit, b.db.options.Count); err != nil {
 		return err

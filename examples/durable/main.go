@@ -51,10 +51,8 @@ func serve(run, file string) error {
 	}
 	return gateway.Serve(ctx, g, db, program(func(ctx context.Context) error {
 		defer end()
-		if run == "first" {
-			if err := ledger.CreateAccount(ctx, "alice", 5*billing.One); err != nil {
-				return err
-			}
+		if err := ledger.EnsureAccount(ctx, "alice", 5*billing.One); err != nil { // once
+			return err
 		}
 		ctx = gateway.WithIdempotencyKey(auth.NewContext(ctx, &auth.Principal{Account: "alice"}), "order-17")
 		answer, err := g.Chat(ctx, &chat.Request{Model: vendor.Model(), Messages: []chat.Message{{Role: "user", Content: chat.Text("Hello.")}}})

@@ -140,6 +140,11 @@ func (l *memoryLedger) BudgetsOf(_ context.Context, keys []billing.KeyOf) (map[b
 	return left, nil
 }
 
+// EnsureAccount implements [billing.Accounts].
+func (l *memoryLedger) EnsureAccount(ctx context.Context, name string, credit billing.Money) error {
+	return ledger.EnsureAccount(ctx, l, name, credit)
+}
+
 // Exists implements [billing.Accounts]. It never fails.
 func (l *memoryLedger) Exists(_ context.Context, account string) (bool, error) {
 	l.mu.Lock()

@@ -21,6 +21,19 @@ var accountTests = map[string]func(ledgerTest){
 		}
 		b.same("the accounts", []string{"0", "Zeta", strings.Repeat("a", 64), "acme", "jo@example.org"}, b.accountNames())
 	},
+	"AnAccountIsOpenedOnceHoweverManyEnsureIt": func(b ledgerTest) {
+		b.inParallel(20, func(int) error { return b.EnsureAccount(b.t.Context(), "acme", 5*billing.One) })
+		b.wantBalance(5, 0)
+		b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 1"))
+		for _, credit := range []billing.Money{0, 9 * billing.One, -1} {
+			b.ok(b.EnsureAccount(b.t.Context(), "acme", credit))
+		}
+		b.wantBalance(6, 0)
+		b.wantCode(b.EnsureAccount(b.t.Context(), "a b", 0), fault.InvalidRequest)
+		b.wantCode(b.EnsureAccount(b.t.Context(), "other", -1), fault.InvalidRequest)
+		b.same("the accounts", []string{"acme"}, b.accountNames())
+		b.ok(b.Verify(b.t.Context()))
+	},
 	"PagesOfAccountsAreAllAccountsWithTheirBalances": func(b ledgerTest) {
 		want := []string{"0", "Zeta", "acme", "b+c", "other"} // by their bytes
 		for i, name := range want {
