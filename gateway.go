@@ -87,7 +87,7 @@ func New(o Options) (*Gateway, error) {
 	})
 	c, err := newCatalog(&o, g.started, g.bridge)
 	if err == nil {
-		err = o.checkTasks()
+		err = o.checkStores()
 	}
 	if err == nil {
 		err = o.checkResponses()

@@ -48,8 +48,9 @@ type Options struct {
 	Meter billing.Meter
 
 	// Idempotency remembers answers by idempotency key; nil means the Meter, if it keeps
-	// answers, else in memory. If it is the Meter, keys are claimed with the hold and answers
-	// kept in the settling transaction; otherwise it has to be an idempotency.Claimer.
+	// answers, else in memory; [New] refuses that beside a durable Meter, since a retry after a
+	// crash would be charged twice. If it is the Meter, keys are claimed with the hold and
+	// answers kept in the settling transaction; otherwise it has to be an idempotency.Claimer.
 	Idempotency idempotency.Store
 
 	// Tasks keeps the tasks of videos; nil means the Meter, if it can, else in
@@ -150,12 +151,17 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// checkTasks refuses a meter that remembers, beside tasks that a restart forgets:
-// the holds of videos that vendors still make would outlive their tasks. A meter
-// that keeps answers, too, keeps them with its money, and so remembers.
-func (o *Options) checkTasks() error {
+// checkStores refuses a meter that remembers, beside tasks or idempotency keys that a restart
+// forgets. The holds of videos that vendors still make would outlive their tasks, and a request
+// that is sent again would be charged again. A meter that keeps answers, too, keeps them with its
+// money, and so remembers.
+func (o *Options) checkStores() error {
 	if _, durable := o.Meter.(idempotency.Store); !durable {
 		return nil
+	}
+	if _, forgets := o.Idempotency.(*memory.Answers); forgets {
+		return errors.New("gateway: Options.Meter is durable, but Options.Idempotency keeps answers in memory, where a restart loses them and a retry is charged again; " +
+			"leave Idempotency nil, or give the Ledger() of a store.DB as Meter and Idempotency")
 	}
 	switch o.Tasks.(type) {
 	case *memory.Tasks:

@@ -430,6 +430,8 @@ func TestNewRefusesWhatDoesNotFit(t *testing.T) {
 	}{
 		{"nothing", gateway.Options{}, ""},
 		{"a durable meter, and tasks in memory", gateway.Options{Meter: ledger, Tasks: memory.NewTasks(nil, nil)}, "db.Ledger()"},
+		{"a durable meter, and idempotency keys in memory", gateway.Options{Meter: ledger, Idempotency: &memory.Answers{}}, "leave Idempotency nil"},
+		{"idempotency keys in memory beside a ledger in memory", gateway.Options{Meter: inMemory, Idempotency: &memory.Answers{}}, ""},
 		{"a durable meter", gateway.Options{Meter: ledger}, ""},
 		{"a durable meter that keeps the tasks", gateway.Options{Meter: ledger, Tasks: ledger}, ""},
 		{"all in memory", gateway.Options{Meter: inMemory, Tasks: memory.NewTasks(nil, nil)}, ""},
