@@ -488,7 +488,8 @@ func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 // costs more is a fault.BudgetExceeded, as is one whose cost no limit bounds. So is every call if
 // most is not positive. Models without a price cost nothing, and counts of tokens do not either.
 //
-// A vendor that makes more than it was asked for can still cost more.
+// A stream whose vendor makes more than it was asked for is cut there. A whole answer that is
+// longer than it was asked for can cost more.
 func WithMaxCost(ctx context.Context, most billing.Money) context.Context {
 	if most <= 0 {
 		most = -1

@@ -1,5 +1,13 @@
-// Package chat is the chat completion capability: its wire types, streams, and
-// models written in Go.
+// Package chat has chat completions: requests, answers, streams, and what most programs do with
+// them. A *gateway.Gateway answers requests; g stands for one here:
+//
+//	answer, err := g.Chat(ctx, &chat.Request{
+//		Model: "my-model", Messages: []chat.Message{{Role: "user", Content: chat.Text("Hello.")}},
+//	})
+//	for text, err := range stream.Text() {                             // of g.ChatStream: see Stream
+//	invoice, _, err := chat.Into[Invoice](ctx, g, req)                 // a Go value from an answer
+//	for step, err := range chat.Loop(ctx, g, req, tools, chat.LoopOptions{}) { // an agent with tools
+//	up := chat.Serve(handler)                                          // a model that is a Go function
 package chat
 
 import (

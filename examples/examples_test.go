@@ -6,4 +6,4 @@ import (
 	"github.com/tollhouse-ai/gateway/examples/internal/programs"
 )
 
-func TestEveryExamplePrintsWhatItSays(t *testing.T) { programs.Check(t, 18) }
+func TestEveryExamplePrintsWhatItSays(t *testing.T) { programs.Check(t, 21) }
