@@ -17,8 +17,8 @@
 //
 // [Options] takes the rest: a driver (upstream/openai, ...) or a router of channels
 // (upstream/router) as Upstream, prices and a ledger (billing; store/sqlite,
-// store/postgres), keys and limits (auth). Run [Gateway.Run] in a goroutine: it retries
-// settlements, polls videos and sends webhooks. End with [Gateway.Close].
+// store/postgres), keys and limits (auth). [Serve] runs a gateway with its stores and servers,
+// and ends them in order: [Gateway.Run] retries settlements, polls videos and sends webhooks.
 //
 // To pass on raw requests use [Gateway.Do]; package server does so for HTTP. All methods
 // of a Gateway are safe for concurrent use.
