@@ -109,10 +109,10 @@ const estimatedHeader = "X-Gateway-Estimated"
 // count answers with the upstream's count of tokens, or with an estimate where no
 // upstream counts. It costs nothing, so its idempotency key is free again at
 // the end and no answer is kept.
-func (e *Entry) count() (*Response, error) {
+func (e *Entry) count() error {
 	if e.claim != nil {
 		if err := e.claim.Take(e.ctx); err != nil {
-			return nil, err
+			return err
 		}
 		defer e.claim.Free(e.ctx)
 	}
@@ -121,14 +121,16 @@ func (e *Entry) count() (*Response, error) {
 	if e.routes.Supported() {
 		answer, _, err := e.send(e.request.Outgoing(0))
 		if err == nil {
-			return e.respond(Response{Header: header, Body: answer.Body}), nil
+			e.respond(Response{Header: header, Body: answer.Body})
+			return nil
 		}
 		if !estimateInstead(err) {
-			return nil, e.fail(err)
+			return e.fail(err)
 		}
 	}
 	header.Set(estimatedHeader, "true")
-	return e.respond(Response{Header: header, Body: e.info.Counter.Estimate(&e.model.facts)}), nil
+	e.respond(Response{Header: header, Body: e.info.Counter.Estimate(&e.model.facts)})
+	return nil
 }
 
 // estimateInstead reports whether the error says that the upstream has no counter, as

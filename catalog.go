@@ -158,11 +158,6 @@ func (c *catalog) supports(s *operation.Spec, model string) bool {
 	return c.router.Supports(s.Op, model) || s.StandIn != "" && c.router.Supports(s.StandIn, model)
 }
 
-// hasPrice reports whether a call of op has a price where it must have one.
-func (c *catalog) hasPrice(op upstream.Op, model string) bool {
-	return !c.requirePrice || MissingUnits(op, c.prices.Price(model)) == ""
-}
-
 // maxUnpriced bounds the models that unpricedModels knows: behind a wildcard callers make up ids.
 const maxUnpriced = 100
 
@@ -200,11 +195,15 @@ func (e *Entry) noteUnpriced() {
 // would be free by mistake; empty if it lacks none. A nil price lacks all, and one
 // of which every rate is "0" lacks none. image_output may be given as output.
 func MissingUnits(op upstream.Op, p *billing.Price) string {
-	var missing []string
-	spec := all.Find(op)
-	if spec == nil {
-		return ""
+	if spec := all.Find(op); spec != nil {
+		return missingUnits(spec, p)
 	}
+	return ""
+}
+
+// missingUnits is MissingUnits of the operation of spec.
+func missingUnits(spec *operation.Spec, p *billing.Price) string {
+	var missing []string
 	for _, set := range spec.Units {
 		var lacks []string
 		for _, u := range set {
@@ -303,12 +302,12 @@ func (c *catalog) model(id string) (*Model, bool) {
 	if !c.router.Serves(id) {
 		return nil, false
 	}
-	return c.priced(id)
+	return c.priced(id, c.prices.Price(id))
 }
 
-// priced is model of one that a channel is known to serve.
-func (c *catalog) priced(id string) (*Model, bool) {
-	if c.requirePrice && c.prices.Price(id) == nil {
+// priced is model of one that a channel is known to serve, and whose price is p.
+func (c *catalog) priced(id string, p *billing.Price) (*Model, bool) {
+	if c.requirePrice && p == nil {
 		return nil, false
 	}
 	if m, ok := c.models[id]; ok {

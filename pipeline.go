@@ -41,38 +41,81 @@ func (e *Entry) dropRequest() {
 	e.request, e.info = nil, operation.Info{Form: e.info.Form, Status: e.info.Status, Wait: e.info.Wait}
 }
 
-// run takes a parsed request through the pipeline: slot, model, rules and price, repetition;
-// then start. Every request passes here, in process or over HTTP. The answer is the entry's
-// response.
-func (e *Entry) run(ctx context.Context) error {
+// run takes a parsed request from its model to its answer, which is the entry's response. Every
+// request passes here, in process or over HTTP. A whole answer is settled when run returns; a
+// stream or audio settles itself. The numbers are the HTTP statuses with which a step fails.
+func (e *Entry) run(ctx context.Context) (err error) {
 	e.record.op, e.record.model, e.record.stream = e.spec.Op, e.info.Model, e.info.Stream != nil
 	if !e.slot.Held() { // over HTTP it has one: it was taken before the body was read
-		if err := e.AcquireSlot(ctx, 0); err != nil {
+		if err := e.AcquireSlot(ctx, 0); err != nil { // 503
 			return err
 		}
 	}
-	m, err := e.findModel()
+	m, err := e.findModel() // 400, 403, 404
 	if err != nil {
 		return err
 	}
-	r, ok := e.request.(*responsesop.Request)
-	first := ok && r.Refers() // what it refers to may have been deleted since
-	if first {
+	refers := false // to something that may have been deleted since
+	if r, ok := e.request.(*responsesop.Request); ok && r.Refers() {
+		refers = true
 		if replayed, err := e.replayed(ctx); replayed || err != nil {
 			return err
 		}
 	}
-	if err := e.check(ctx, m); err != nil {
+	if err := e.check(ctx, m); err != nil { // 400; the quote
 		return err
 	}
-	if !first {
-		if replayed, err := e.replayed(ctx); replayed || err != nil {
+	if !refers {
+		if replayed, err := e.replayed(ctx); replayed || err != nil { // 409, or the first answer
 			return err
 		}
 	}
 	e.bind(ctx, m)
-	_, err = e.start()
-	if fault.Is(err, fault.IdempotencyConflict) && e.idempotencyKey != "" { // another request may have claimed the key since, and been answered
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.FromPanic(p)
+		}
+		err = e.leave(ctx, err)
+	}()
+	if err := e.g.calls.add(e); err != nil { // 503
+		return err
+	}
+	if e.maxCost != 0 && e.info.Counter == nil { // counting costs nothing
+		if err := e.quote.Limit(e.price, e.maxCost); err != nil { // 402
+			return err
+		}
+	}
+	if err := e.acquireLease(e.ctx, e.quote.Expected().Tokens()); err != nil { // 429
+		return err
+	}
+	switch r := e.request.(type) {
+	case *speechop.Request:
+		return e.speak(r)
+	case *videoop.Request:
+		return e.submit(r)
+	}
+	if e.info.Counter != nil {
+		return e.count()
+	}
+	if err := e.reserve(e.order()); err != nil { // 402, 409, 503
+		return err
+	}
+	maxOutput := e.quote.MaxOutput(&e.hold.Hold)
+	out := e.request.Outgoing(maxOutput)
+	if e.info.Stream != nil {
+		return e.answerStream(out, maxOutput) // 502, or the vendor's
+	}
+	return e.answerWhole(out, maxOutput)
+}
+
+// leave closes the entry, unless a delivery does that at its end. A request whose key another
+// one has claimed since is answered as that one, if that was.
+func (e *Entry) leave(ctx context.Context, err error) error {
+	if e.response.Stream != nil || e.response.Audio != nil {
+		return nil
+	}
+	e.close()
+	if fault.Is(err, fault.IdempotencyConflict) && e.idempotencyKey != "" {
 		if replayed, _ := e.replayed(ctx); replayed {
 			return nil
 		}
@@ -83,9 +126,7 @@ func (e *Entry) run(ctx context.Context) error {
 	if e.info.Wait {
 		e.waited(ctx)
 	}
-	if e.response.Stream == nil && e.response.Audio == nil {
-		e.dropRequest() // an answer may take long to be written
-	}
+	e.dropRequest() // an answer may take long to be written
 	return nil
 }
 
@@ -107,12 +148,13 @@ func (e *Entry) findModel() (*Model, error) {
 			return nil, err
 		}
 	}
-	e.routes = e.catalog.router.Routes(e.spec.Op, id)
-	served, find := e.routes.Supported(), e.catalog.priced
-	if !served { // it may serve other operations
-		find = e.catalog.model
+	e.routes, e.price = e.catalog.router.Routes(e.spec.Op, id), e.catalog.prices.Price(id)
+	served := e.routes.Supported()
+	var m *Model
+	ok := served || e.catalog.router.Serves(id) // for other operations
+	if ok {
+		m, ok = e.catalog.priced(id, e.price)
 	}
-	m, ok := find(id)
 	if !ok {
 		e.noteUnpriced()
 		return m, e.unknownModel()
@@ -128,7 +170,7 @@ func (e *Entry) findModel() (*Model, error) {
 	if m.Kind != "" && !slices.Contains(e.spec.Kinds, string(m.Kind)) || !served && !e.catalog.supports(e.spec, m.ID) {
 		return m, e.errWrongEndpoint(m)
 	}
-	if !e.catalog.hasPrice(e.spec.Op, m.ID) {
+	if e.catalog.requirePrice && missingUnits(e.spec, e.price) != "" {
 		e.noteUnpriced()
 		return m, e.unknownModel()
 	}
@@ -146,7 +188,6 @@ func (e *Entry) unknownModel() error {
 // check checks the request: what it refers to, the rules of its endpoint, fields without a
 // price. Then it is known what the request may cost.
 func (e *Entry) check(ctx context.Context, m *Model) (err error) {
-	e.price = e.catalog.prices.Price(m.ID)
 	if r, ok := e.request.(*responsesop.Request); ok {
 		if err := e.expand(ctx, r, m); err != nil {
 			return err
@@ -295,71 +336,6 @@ func (e *Entry) bind(client context.Context, m *Model) {
 	e.ctx, e.cancel = context.WithCancelCause((*via.Lasting)(&e.client))
 }
 
-// start runs the request to its answer: limits, hold, upstream, settlement. A whole
-// answer is settled when start returns it; a stream settles itself.
-func (e *Entry) start() (result *Response, err error) {
-	defer func() {
-		if result == nil || result.Stream == nil && result.Audio == nil {
-			e.close()
-		}
-	}()
-	defer fault.Recover(&err)
-	if err := e.g.calls.add(e); err != nil {
-		return nil, err
-	}
-	if e.maxCost != 0 && e.info.Counter == nil { // counting costs nothing
-		if err := e.quote.Limit(e.price, e.maxCost); err != nil {
-			return nil, err
-		}
-	}
-	if err := e.acquireLease(e.ctx, e.quote.Expected().Tokens()); err != nil {
-		return nil, err
-	}
-	switch r := e.request.(type) {
-	case *speechop.Request:
-		return e.speak(r)
-	case *videoop.Request:
-		return e.submit(r)
-	}
-	if e.info.Counter != nil {
-		return e.count()
-	}
-	if err := e.reserve(e.order()); err != nil {
-		return nil, err
-	}
-	maxOutput := e.quote.MaxOutput(&e.hold.Hold)
-	out := e.request.Outgoing(maxOutput)
-	var s *deliver.Stream
-	var first *deliver.Events
-	var answer *operation.Answer
-	var reply *upstream.Reply
-	if e.info.Stream != nil {
-		s = e.newStream(maxOutput)
-		first, reply, err = e.sendStream(out)
-	} else {
-		answer, reply, err = e.send(out)
-	}
-	if err != nil {
-		if s != nil {
-			s.Abandon()
-		}
-		return nil, e.fail(err)
-	}
-	e.channel = reply.Channel
-	if e.turn != nil {
-		e.turn.Answered(e.ctx, reply.Channel, reply.Key)
-	}
-	if len(out.Omitted) > 0 {
-		reply.Dropped = slices.Concat(out.Omitted, reply.Dropped)
-	}
-	header := resultHeader(reply, maxOutput)
-	e.model.announce(header)
-	if s != nil {
-		return e.respondStream(first, reply, header), nil
-	}
-	return e.respondWhole(answer, reply, header)
-}
-
 // acquireLease takes the limiter's lease: a concurrency slot of the key, and the tokens
 // that the request may consume.
 func (e *Entry) acquireLease(ctx context.Context, tokens int64) (err error) {
@@ -421,8 +397,14 @@ func (e *Entry) capture(u billing.Usage, reason string, o money.Outcome) error {
 	return err
 }
 
-// respondWhole settles an answer that does not stream, and responds with it.
-func (e *Entry) respondWhole(answer *operation.Answer, reply *upstream.Reply, header http.Header) (*Response, error) {
+// answerWhole asks for a whole answer, of at most maxOutput output tokens where that is not 0,
+// settles it, and responds with it.
+func (e *Entry) answerWhole(out operation.Outgoing, maxOutput int64) error {
+	answer, reply, err := e.send(out)
+	if err != nil {
+		return e.fail(err)
+	}
+	header := e.answered(reply, maxOutput, out.Omitted)
 	if e.turn != nil {
 		answer.Body = e.turn.Edit(answer.Body, true)
 	}
@@ -434,13 +416,14 @@ func (e *Entry) respondWhole(answer *operation.Answer, reply *upstream.Reply, he
 		end.Whole.Model, end.Whole.StartedAt, end.Whole.Duration = last.Model, last.Started, last.Duration
 	}
 	if err := e.capture(answer.Usage, billing.ReasonComplete, end); err != nil {
-		return nil, err
+		return err
 	}
 	if e.hold.Price != nil {
 		values[1] = e.record.charge
 		header[chargeHeader] = values[1:]
 	}
-	return e.respond(Response{Header: header, Body: answer.Body, Dropped: reply.Dropped}), nil
+	e.respond(Response{Header: header, Body: answer.Body, Dropped: reply.Dropped})
+	return nil
 }
 
 const (
@@ -448,9 +431,17 @@ const (
 	chargeHeader = "X-Gateway-Charge"
 )
 
-// resultHeader makes the headers of a result. Drivers name fields of the caller's in
-// reply.Dropped, which it bounds.
-func resultHeader(reply *upstream.Reply, maxOutput int64) http.Header {
+// answered records who answered, and makes the headers of the answer. The vendor was limited to
+// maxOutput output tokens, 0 for no limit. omitted was not sent; drivers name more such fields
+// in reply.Dropped, which has all of them then, bounded.
+func (e *Entry) answered(reply *upstream.Reply, maxOutput int64, omitted []string) http.Header {
+	e.channel = reply.Channel
+	if e.turn != nil {
+		e.turn.Answered(e.ctx, reply.Channel, reply.Key)
+	}
+	if len(omitted) > 0 {
+		reply.Dropped = slices.Concat(omitted, reply.Dropped)
+	}
 	h := make(http.Header, 4)
 	if maxOutput > 0 {
 		h.Set("X-Gateway-Max-Tokens", strconv.FormatInt(maxOutput, 10))
@@ -458,15 +449,15 @@ func resultHeader(reply *upstream.Reply, maxOutput int64) http.Header {
 	if reply.Dropped = dropped.Bounded(reply.Dropped); len(reply.Dropped) > 0 {
 		h.Set("X-Gateway-Dropped", strings.Join(reply.Dropped, ", "))
 	}
+	e.model.announce(h)
 	return h
 }
 
 // respond makes r, which has no ID, the response of the entry.
-func (e *Entry) respond(r Response) *Response {
+func (e *Entry) respond(r Response) {
 	to := &e.response // a heartbeat may read its ID and its limits meanwhile
 	to.Header, to.Status, to.Body, to.Stream, to.Audio = r.Header, r.Status, r.Body, r.Stream, r.Audio
 	to.Dropped, to.Replayed, to.task = r.Dropped, r.Replayed, r.task
-	return to
 }
 
 // fail settles a request that has no answer, and returns the client's error. It costs

@@ -21,35 +21,34 @@ const encoderMemory = 1 << 20
 
 // speak asks for the audio of the first part and converts it to the client's
 // format. The other parts are asked for as the client reads.
-func (e *Entry) speak(req *speechop.Request) (*Response, error) {
+func (e *Entry) speak(req *speechop.Request) error {
 	if err := e.reserve(e.order()); err != nil {
-		return nil, err
+		return err
 	}
 	mp3 := e.g.options.MP3
 	v := newSpeechStream(e, req, mp3.Ready())
 	if v.want == speech.MP3 && v.mp3 == nil {
 		if err := e.Reserve(encoderMemory); err != nil {
-			return nil, e.fail(err)
+			return e.fail(err)
 		}
 	}
 	reply, err := v.open()
 	if err != nil {
-		return nil, e.fail(err)
+		return e.fail(err)
 	}
-	e.channel = reply.Channel
-	spoken := deliver.Spoken{Source: v, Header: resultHeader(reply, 0), Whole: e.quote.Bound, Asking: v.asking}
+	spoken := deliver.Spoken{Source: v, Header: e.answered(reply, 0, nil), Whole: e.quote.Bound, Asking: v.asking}
 	kind := v.format
 	if v.encode {
 		kind = speech.MP3
 		if spoken.Encoder, err = mp3.Encode(e.ctx, v.form, v); err != nil {
 			_ = v.Close()
-			return nil, e.fail(deliver.NoMP3(err))
+			return e.fail(deliver.NoMP3(err))
 		}
 	}
 	spoken.Header["Content-Type"] = []string{speechop.ContentType(kind)}
-	e.model.announce(spoken.Header)
 	audio := &Audio{deliver.NewAudio(e.handOver(), spoken)}
-	return e.respond(Response{Header: spoken.Header, Audio: audio, Dropped: reply.Dropped}), nil
+	e.respond(Response{Header: spoken.Header, Audio: audio, Dropped: reply.Dropped})
+	return nil
 }
 
 // speechStream reads the audio of a text's parts, one after the other, each by a call

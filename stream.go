@@ -1,13 +1,12 @@
 package gateway
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/deliver"
 	"github.com/tollhouse-ai/gateway/internal/money"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
@@ -91,9 +90,10 @@ func (e *Entry) handOver() deliver.Options {
 	}
 }
 
-// newStream prepares the stream before the upstream is asked, so that a client gets
-// something while it waits.
-func (e *Entry) newStream(maxOutput int64) *deliver.Stream {
+// answerStream asks for a stream, and responds with it. The stream is prepared before the
+// upstream is asked, so that a client gets something while it waits. Once it has begun, it ends
+// the request.
+func (e *Entry) answerStream(out operation.Outgoing, maxOutput int64) error {
 	now := e.g.options.Now()
 	e.hold.Stream(maxOutput, now)
 	o := e.answerOptions()
@@ -101,22 +101,24 @@ func (e *Entry) newStream(maxOutput int64) *deliver.Stream {
 	if e.turn != nil {
 		o.Edit = e.turn.Edit
 	}
-	e.stream.delivered = deliver.NewStream(e.handOver(), e.info.Stream.NewTap(o))
-	return e.stream.delivered
-}
-
-// respondStream responds with the stream of these events, which ends the request from now on.
-func (e *Entry) respondStream(events *deliver.Events, reply *upstream.Reply, header http.Header) *Response {
+	s := deliver.NewStream(e.handOver(), e.info.Stream.NewTap(o))
+	e.stream.delivered = s
+	events, reply, err := e.sendStream(out)
+	if err != nil {
+		s.Abandon()
+		return e.fail(err)
+	}
+	header := e.answered(reply, maxOutput, out.Omitted)
 	header["Content-Type"] = []string{eventStream}
-	readOn := e.readOnLimit(reply.Drain) // before the request is dropped
-	s := e.stream.delivered
+	readOn := e.readOnLimit(reply.Drain)           // before the request is dropped
 	if !e.turn.NeedsRequest() && s.DropRequest() { // a stream may live for minutes, and its prompt may have megabytes
 		e.dropRequest()
 		e.g.admission.ReleaseBody(&e.slot)
 	}
 	s.Begin(events, header, readOn)
 	reply.Header = nil
-	return e.respond(Response{Header: header, Stream: &e.stream, Dropped: reply.Dropped})
+	e.respond(Response{Header: header, Stream: &e.stream, Dropped: reply.Dropped})
+	return nil
 }
 
 // readOnLimit is how long a stream is read on after its client has disconnected. drain is the

@@ -94,39 +94,38 @@ func newDeliverer(g *Gateway, owner string) *deliverer.Deliverer {
 // asked, and stay until the task ends. A client that disconnects does not stop it.
 // A submission that an upstream may have taken is not repeated, since that could
 // make a second video: the task ends when its time is over.
-func (e *Entry) submit(v *videoop.Request) (*Response, error) {
+func (e *Entry) submit(v *videoop.Request) error {
 	v, err := e.resolveDrafts(v)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	task, err := e.createTask(v)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	report, reply, err := sendOne(e, v.Outgoing(0), e.readSubmission)
 	if err != nil && videoop.NotTaken(err) {
 		err = e.fail(err)
 		e.g.tasks.Drop(e.ctx, task.ID)
-		return nil, err
+		return err
 	}
 	header, event := http.Header{}, videoop.Event{Kind: videoop.Lost, Channel: e.lastChannel()}
 	if err == nil {
-		header, event = resultHeader(reply, 0), videoop.Event{Kind: videoop.Accepted, Channel: reply.Channel, Report: report}
-		e.model.announce(header)
+		header, event = e.answered(reply, 0, nil), videoop.Event{Kind: videoop.Accepted, Channel: reply.Channel, Report: report}
 	}
 	header["Content-Type"] = []string{"application/json"}
 	e.hold.Leave() // it is the task's from now on
-	e.channel = event.Channel
 	task = e.g.tasks.Sent(task, event)
 	record := videoop.Record(task)
 	durable := e.g.tasks.Keep(e.ctx, task, e.answerRecord(header, record))
 	switch {
 	case err != nil:
-		return nil, unknownOutcome(task, err)
+		return unknownOutcome(task, err)
 	case !durable:
-		return nil, unknownOutcome(task, errNotKept)
+		return unknownOutcome(task, errNotKept)
 	}
-	return e.respond(Response{Status: e.info.Status, Header: header, Body: record, Dropped: reply.Dropped, task: task}), nil
+	e.respond(Response{Status: e.info.Status, Header: header, Body: record, Dropped: reply.Dropped, task: task})
+	return nil
 }
 
 // readSubmission reads what an upstream says of a video that it was sent.

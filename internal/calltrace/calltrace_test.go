@@ -239,10 +239,10 @@ func TestTheWayOfARequestGetsNoLonger(t *testing.T) {
 		scenario        string
 		whole, pipeline way
 	}{
-		{"chat", way{1257, 445, 354, 37}, way{488, 362, 186, 33}},
-		{"stream", way{3053, 551, 652, 40}, way{787, 457, 308, 38}},
-		{"video", way{2488, 472, 494, 54}, way{745, 407, 283, 49}},
-		{"embeddings", way{942, 407, 277, 38}, way{444, 334, 165, 34}},
+		{"chat", way{1252, 444, 348, 34}, way{484, 361, 182, 31}},
+		{"stream", way{3046, 548, 648, 38}, way{782, 455, 304, 36}},
+		{"video", way{2483, 471, 488, 51}, way{741, 406, 279, 47}},
+		{"embeddings", way{937, 406, 271, 35}, way{440, 333, 161, 32}},
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
