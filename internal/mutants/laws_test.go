@@ -356,7 +356,7 @@ var chapters = []chapter{
 			test: "internal/faultlab.TestAClientGoneAtAnyMomentPaysForWhatHadCome",
 			mutants: []mutant{
 				{"what nobody had taken is free", "internal/deliver/stream.go", "if s.gone || s.tap.Output() > 0 && s.tap.Delivered() {", "if s.tap.Output() > 0 && s.tap.Delivered() {"},
-				{"who leaves pays nothing", "internal/deliver/stream.go", "s.end(used, reason, err)", "s.end(billing.Usage{}, reason, err)"},
+				{"who leaves pays nothing", "internal/deliver/stream.go", "if s.gone || s.tap.Output() > 0 && s.tap.Delivered() {", "if !s.gone && s.tap.Output() > 0 && s.tap.Delivered() {"},
 			},
 		},
 		{
