@@ -47,8 +47,8 @@ const NoRepair IntoOption = 1
 //
 // Into returns the last call's Response, also beside an error if there was one. T is zero
 // beside an error. An answer that does not fit is an error with the code fault.BadGateway. A T
-// that JSON Schema cannot describe, such as a type that contains itself, is
-// fault.InvalidRequest. req is not changed; its Stream and ResponseFormat are ignored.
+// that JSON Schema cannot describe, such as a function, is fault.InvalidRequest. req is not
+// changed; its Stream and ResponseFormat are ignored.
 func Into[T any](ctx context.Context, g Caller, req *Request, o ...IntoOption) (T, *Response, error) {
 	var zero T
 	form, err := formOf(reflect.TypeFor[T]())

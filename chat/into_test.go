@@ -66,6 +66,24 @@ type (
 		Value    int    `json:"value"`
 		Children []tree `json:"children"`
 	}
+	// node and edge contain each other, by every kind of reference.
+	node struct {
+		Name  string           `json:"name"`
+		Next  *node            `json:"next" jsonschema:"the next one"`
+		First *edge            `json:"first,omitempty"`
+		Best  [1]*edge         `json:"best"`
+		Own   func()           `json:"-"`
+		Named map[string]*node `json:"named,omitempty"`
+	}
+	edge struct {
+		base
+		To *node `json:"to,omitempty"`
+	}
+	chain struct {
+		Next *chain `json:"next,omitempty"`
+		Tree tree   `json:"tree"`
+	}
+	list    []list
 	celsius float64
 )
 
@@ -234,11 +252,19 @@ func checkFormat(t *testing.T, raw jsontext.Value, strict bool) {
 		if items, ok := s["items"].(map[string]any); ok {
 			visit(items)
 		}
-		if s["type"] == nil {
+		for _, def := range asMap(s["$defs"]) {
+			visit(def.(map[string]any))
+		}
+		if s["type"] == nil && s["$ref"] == nil && s["anyOf"] == nil {
 			t.Errorf("without a type: %v", s)
 		}
 	}
 	visit(s.Schema)
+}
+
+func asMap(v any) map[string]any {
+	m, _ := v.(map[string]any)
+	return m
 }
 
 func TestIntoTakesAnswersOfManyTypes(t *testing.T) {
@@ -306,6 +332,9 @@ func TestIntoTakesAnswersOfManyTypes(t *testing.T) {
 		fits("struct with a map", struct{ M map[string]bool }{map[string]bool{"x": true}}, false),
 		fits("struct with anything", struct{ V any }{[]any{"a", 1.5, nil}}, false),
 		fits("raw JSON", struct{ V stdjson.RawMessage }{stdjson.RawMessage(`{"a":[1]}`)}, false),
+		fits("contains itself", tree{1, []tree{{2, []tree{}}, {3, []tree{{4, []tree{}}}}}}, true),
+		fits("list of what contains itself", []*chain{{Next: &chain{}, Tree: tree{Value: 1}}}, true),
+		fits("contain each other", node{"a", &node{Name: "b"}, &edge{base{1}, nil}, [1]*edge{}, nil, nil}, false),
 		fits("link", struct{ URL *url.URL }{link}, true),
 	} {
 		t.Run(c.name, c.test)
@@ -407,7 +436,7 @@ func TestIntoDoesNotRepairWhatIsNoAnswer(t *testing.T) {
 
 func TestIntoRefusesTypesWithoutASchema(t *testing.T) {
 	g := answers{}
-	if _, response, err := chat.Into[tree](t.Context(), &g, question()); !errors.Is(err, fault.InvalidRequest) || response != nil {
+	if _, response, err := chat.Into[list](t.Context(), &g, question()); !errors.Is(err, fault.InvalidRequest) || response != nil {
 		t.Errorf("a type that contains itself: %v", err)
 	}
 	if _, _, err := chat.Into[func()](t.Context(), &g, question()); !errors.Is(err, fault.InvalidRequest) {

@@ -3,6 +3,7 @@ package chat
 import (
 	"encoding"
 	stdjson "encoding/json"
+	"fmt"
 	"math/big"
 	"reflect"
 	"slices"
@@ -47,9 +48,11 @@ func argumentsOf(t reflect.Type) (*form, error) {
 // newForm is the form of a type but for what the model gets, which is made of the schema s.
 func newForm(t reflect.Type) (f *form, s *jsonschema.Schema, err error) {
 	f = &form{name: nameOf(t)}
-	if s, err = jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: textTypes(t)}); err != nil {
+	if s, err = schemaOf(t); err != nil {
 		return nil, nil, err
 	}
+	defs := s.Defs
+	s.Defs = nil
 	withoutNull(s)
 	if s.Type != "object" {
 		f.wrapped = true
@@ -58,6 +61,7 @@ func newForm(t reflect.Type) (f *form, s *jsonschema.Schema, err error) {
 			AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
 		}
 	}
+	s.Defs = defs
 	checked := s.CloneSchemas()
 	each(checked, optionalMayBeNull)
 	if f.check, err = checked.Resolve(nil); err != nil {
@@ -71,6 +75,91 @@ func newForm(t reflect.Type) (f *form, s *jsonschema.Schema, err error) {
 		}
 	})
 	return f, s, nil
+}
+
+// schemaOf is the schema of a type. A struct that contains itself is a definition, to which the
+// others refer.
+func schemaOf(t reflect.Type) (*jsonschema.Schema, error) {
+	o := &jsonschema.ForOptions{TypeSchemas: textTypes(t)}
+	own := recursive(t, o.TypeSchemas)
+	names := make(map[reflect.Type]string)
+	for _, r := range own {
+		names[r] = fmt.Sprintf("%s_%d", nameOf(r), len(names)+1)
+		o.TypeSchemas[r] = &jsonschema.Schema{Ref: "#/$defs/" + names[r]}
+	}
+	defs := make(map[string]*jsonschema.Schema)
+	for _, r := range own {
+		s, err := jsonschema.ForType(unnamed(r), o)
+		if err != nil {
+			return nil, err
+		}
+		defs[names[r]] = s
+	}
+	for t.Kind() == reflect.Pointer && t.Name() == "" {
+		t = t.Elem()
+	}
+	s := defs[names[t]].CloneSchemas()
+	if s == nil {
+		var err error
+		if s, err = jsonschema.ForType(t, o); err != nil {
+			return nil, err
+		}
+	}
+	if len(defs) > 0 {
+		s.Defs = defs
+	}
+	each(s, func(s *jsonschema.Schema) {
+		if s.Ref != "" && len(s.Types) > 0 { // of a pointer
+			s.Types = nil
+			orNull(s)
+		}
+	})
+	return s, nil
+}
+
+// recursive are the structs in t that contain themselves, but for those that known describes.
+func recursive(t reflect.Type, known map[reflect.Type]*jsonschema.Schema) (found []reflect.Type) {
+	var within []reflect.Type
+	done := make(map[reflect.Type]bool)
+	var look func(t reflect.Type)
+	look = func(t reflect.Type) {
+		switch {
+		case known[t] != nil:
+		case t.Kind() == reflect.Struct && slices.Contains(within, t):
+			if !slices.Contains(found, t) {
+				found = append(found, t)
+			}
+		case done[t]:
+		case t.Kind() == reflect.Struct:
+			within = append(within, t)
+			for i := range t.NumField() {
+				look(t.Field(i).Type)
+			}
+			within = within[:len(within)-1]
+			done[t] = true
+		case t.Name() == "" && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map):
+			look(t.Elem())
+		}
+	}
+	look(t)
+	return found
+}
+
+// unnamed is a struct with the fields that encoding/json reads of t.
+func unnamed(t reflect.Type) reflect.Type {
+	var fields []reflect.StructField
+	for _, f := range reflect.VisibleFields(t) {
+		if f.IsExported() && !f.Anonymous {
+			fields = append(fields, reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag})
+		}
+	}
+	return reflect.StructOf(fields)
+}
+
+// orNull lets what a schema refers to be null too.
+func orNull(s *jsonschema.Schema) {
+	s.AnyOf = []*jsonschema.Schema{{Ref: s.Ref}, {Type: "null"}}
+	s.Ref = ""
 }
 
 // setWire makes s the schema that the model gets.
@@ -92,11 +181,14 @@ func each(s *jsonschema.Schema, f func(*jsonschema.Schema)) {
 	for _, p := range s.Properties {
 		each(p, f)
 	}
+	for _, d := range s.Defs {
+		each(d, f)
+	}
 }
 
 // isClosed reports whether a schema says all that its values may be.
 func isClosed(s *jsonschema.Schema) bool {
-	typed := s.Type != "" || len(s.Types) > 0
+	typed := s.Type != "" || len(s.Types) > 0 || s.Ref != "" || s.AnyOf != nil
 	return typed && (s.AdditionalProperties == nil || s.AdditionalProperties.Not != nil)
 }
 
@@ -117,8 +209,12 @@ func requireAll(s *jsonschema.Schema) {
 // optionalMayBeNull lets the members of an object be null that are not required.
 func optionalMayBeNull(s *jsonschema.Schema) {
 	for name, p := range s.Properties {
-		if p.Type != "" && !slices.Contains(s.Required, name) {
+		switch {
+		case slices.Contains(s.Required, name):
+		case p.Type != "":
 			p.Types, p.Type = []string{p.Type, "null"}, ""
+		case p.Ref != "":
+			orNull(p)
 		}
 	}
 }
