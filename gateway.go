@@ -58,6 +58,7 @@ type Gateway struct {
 	observers observers
 	catalog   atomic.Pointer[catalog]
 	calls     calls
+	working   chan struct{} // has an element while a Run works
 	admission *admission.Admission
 	money     *money.Money
 	tasks     *videotask.Tasks
@@ -77,7 +78,7 @@ type Gateway struct {
 // New returns a Gateway. It fails if an option contradicts another, naming it.
 func New(o Options) (*Gateway, error) {
 	o.setDefaults()
-	g := &Gateway{options: o, observers: observers{o.Observe, o.Logger}, started: o.Now(), secrets: seal.New(o.Secrets)}
+	g := &Gateway{options: o, working: make(chan struct{}, 1), observers: observers{o.Observe, o.Logger}, started: o.Now(), secrets: seal.New(o.Secrets)}
 	g.bridge = translate.Bridge(translate.Options{
 		Now: o.Now, NewID: o.NewID, Secrets: g.secrets, MaxEvent: o.MaxAnswer,
 		Memory: func(ctx context.Context) sse.Budget {
@@ -135,8 +136,18 @@ func (g *Gateway) Reload(o Options) error {
 // Run does the gateway's background work until ctx ends: it retries settlements
 // that could not be made durable when their calls ended, polls videos until they have
 // ended, and delivers their webhooks. At the end it tries each of those settlements
-// once more. It returns nil.
+// once more. It returns nil. One Run works at a time: another one waits until it has ended.
 func (g *Gateway) Run(ctx context.Context) error {
+	select {
+	case g.working <- struct{}{}: // also if ctx has ended: late settlements are tried once
+	default:
+		select {
+		case g.working <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	defer func() { <-g.working }()
 	var running sync.WaitGroup
 	running.Go(func() { g.money.Run(ctx) })
 	running.Go(func() { g.pollVideos(ctx) })

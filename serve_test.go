@@ -180,3 +180,16 @@ func TestServeRefusesCallsAfterItsEnd(t *testing.T) {
 		t.Errorf("got %v, want a 503", err)
 	}
 }
+
+// A gateway of package gatewaytest runs already, and a program under test may serve it.
+func TestASecondRunWaitsForTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := serving(t, new(journal), 0)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		start := time.Now()
+		if err := g.Run(ctx); err != nil || time.Since(start) != time.Hour {
+			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+	})
+}
