@@ -170,8 +170,7 @@ func askStream(ctx context.Context, g *gateway.Gateway, r *chat.Request, each fu
 	if err != nil {
 		return nil, err
 	}
-	a := &Answer{Message: chat.Message{Role: "assistant"}}
-	var text, reasoning strings.Builder
+	a := &Answer{}
 	for chunk, err := range stream.Chunks() {
 		if err != nil {
 			return nil, err
@@ -187,39 +186,16 @@ func askStream(ctx context.Context, g *gateway.Gateway, r *chat.Request, each fu
 			if c.FinishReason != "" {
 				a.FinishReason = c.FinishReason
 			}
-			text.WriteString(c.Delta.Content.String())
-			reasoning.WriteString(c.Delta.ReasoningContent)
-			a.Message.ToolCalls = join(a.Message.ToolCalls, c.Delta.ToolCalls)
 			if err := each(&c.Delta); err != nil {
 				return nil, err // to leave the loop ends the call
 			}
 		}
 	}
-	a.Message.Content, a.Message.ReasoningContent = chat.Text(text.String()), reasoning.String()
-	receipt, _ := stream.Receipt()
-	a.Facts = Facts(stream.RequestID, receipt.Charge)
-	return a, nil
-}
-
-// join adds pieces of tool calls to the calls that they belong to. A piece without an index is
-// a call of its own.
-func join(calls, pieces []chat.ToolCall) []chat.ToolCall {
-	for _, p := range pieces {
-		at := len(calls)
-		if p.Index != nil {
-			for i := range calls {
-				if calls[i].Index != nil && *calls[i].Index == *p.Index {
-					at = i
-				}
-			}
-		}
-		if at == len(calls) {
-			calls = append(calls, p)
-			continue
-		}
-		c := &calls[at]
-		c.Function.Name += p.Function.Name
-		c.Function.Arguments += p.Function.Arguments
+	message, err := stream.Message()
+	if err != nil {
+		return nil, err
 	}
-	return calls
+	receipt, _ := stream.Receipt()
+	a.Message, a.Facts = *message, Facts(stream.RequestID, receipt.Charge)
+	return a, nil
 }
