@@ -83,7 +83,10 @@ type (
 		Next *chain `json:"next,omitempty"`
 		Tree tree   `json:"tree"`
 	}
-	list    []list
+	list   []list
+	quoted struct {
+		N uint `json:"n,string" jsonschema:"a number"`
+	}
 	celsius float64
 )
 
@@ -335,6 +338,12 @@ func TestIntoTakesAnswersOfManyTypes(t *testing.T) {
 		fits("contains itself", tree{1, []tree{{2, []tree{}}, {3, []tree{{4, []tree{}}}}}}, true),
 		fits("list of what contains itself", []*chain{{Next: &chain{}, Tree: tree{Value: 1}}}, true),
 		fits("contain each other", node{"a", &node{Name: "b"}, &edge{base{1}, nil}, [1]*edge{}, nil, nil}, false),
+		fits("numbers as text", struct {
+			ID   int64   `json:"id,string"`
+			Rate float64 `json:"rate,omitempty,string"`
+			Open bool    `json:",string"`
+			Line quoted  `json:"line"`
+		}{1 << 60, 1.5, true, quoted{7}}, true),
 		fits("link", struct{ URL *url.URL }{link}, true),
 	} {
 		t.Run(c.name, c.test)

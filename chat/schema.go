@@ -77,11 +77,11 @@ func newForm(t reflect.Type) (f *form, s *jsonschema.Schema, err error) {
 	return f, s, nil
 }
 
-// schemaOf is the schema of a type. A struct that contains itself is a definition, to which the
-// others refer.
+// schemaOf is the schema of a type. A struct that contains itself, or has numbers that are
+// written as text, is a definition, to which the others refer.
 func schemaOf(t reflect.Type) (*jsonschema.Schema, error) {
 	o := &jsonschema.ForOptions{TypeSchemas: textTypes(t)}
-	own := recursive(t, o.TypeSchemas)
+	own := definitions(t, o.TypeSchemas)
 	names := make(map[reflect.Type]string)
 	for _, r := range own {
 		names[r] = fmt.Sprintf("%s_%d", nameOf(r), len(names)+1)
@@ -117,22 +117,29 @@ func schemaOf(t reflect.Type) (*jsonschema.Schema, error) {
 	return s, nil
 }
 
-// recursive are the structs in t that contain themselves, but for those that known describes.
-func recursive(t reflect.Type, known map[reflect.Type]*jsonschema.Schema) (found []reflect.Type) {
+// definitions are the structs in t that contain themselves, or have a field with the option
+// "string", but for those that known describes.
+func definitions(t reflect.Type, known map[reflect.Type]*jsonschema.Schema) (found []reflect.Type) {
 	var within []reflect.Type
 	done := make(map[reflect.Type]bool)
+	add := func(t reflect.Type) {
+		if !slices.Contains(found, t) {
+			found = append(found, t)
+		}
+	}
 	var look func(t reflect.Type)
 	look = func(t reflect.Type) {
 		switch {
 		case known[t] != nil:
 		case t.Kind() == reflect.Struct && slices.Contains(within, t):
-			if !slices.Contains(found, t) {
-				found = append(found, t)
-			}
+			add(t)
 		case done[t]:
 		case t.Kind() == reflect.Struct:
 			within = append(within, t)
 			for i := range t.NumField() {
+				if asText(t.Field(i)) {
+					add(t)
+				}
 				look(t.Field(i).Type)
 			}
 			within = within[:len(within)-1]
@@ -149,11 +156,26 @@ func recursive(t reflect.Type, known map[reflect.Type]*jsonschema.Schema) (found
 func unnamed(t reflect.Type) reflect.Type {
 	var fields []reflect.StructField
 	for _, f := range reflect.VisibleFields(t) {
-		if f.IsExported() && !f.Anonymous {
-			fields = append(fields, reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag})
+		if !f.IsExported() || f.Anonymous {
+			continue
 		}
+		if asText(f) {
+			f.Type = reflect.TypeFor[string]()
+		}
+		fields = append(fields, reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag})
 	}
 	return reflect.StructOf(fields)
+}
+
+// asText reports whether a field has the option "string", by which encoding/json writes its
+// number as text.
+func asText(f reflect.StructField) bool {
+	_, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+	if !slices.Contains(strings.Split(options, ","), "string") {
+		return false
+	}
+	kind := f.Type.Kind()
+	return kind >= reflect.Bool && kind <= reflect.Float64 || kind == reflect.String
 }
 
 // orNull lets what a schema refers to be null too.
