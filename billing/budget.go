@@ -1,6 +1,7 @@
 package billing
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -73,7 +74,7 @@ func (p Period) canonical() Period {
 // BudgetText is a [BudgetSpec] as files, commands and the admin API write it. [ParseBudget]
 // reads it.
 type BudgetText struct {
-	Limit     string   `json:"limit"`
+	Limit     string   `json:"limit,omitempty"`
 	Every     string   `json:"every,omitempty"`
 	Zone      string   `json:"zone,omitempty"`
 	Begins    string   `json:"begins,omitempty"`
@@ -351,4 +352,68 @@ func clip(text string) string {
 		return text[:most]
 	}
 	return text
+}
+
+// Budget is a budget in force, as a ledger has it.
+type Budget struct {
+	ID      int64 // stays while the spec changes
+	Account string
+	Subject Subject
+	Spec    BudgetSpec
+	// Raised is what the running raise adds to the limit, until RaisedUntil. Both are zero
+	// without one.
+	Raised      Money
+	RaisedUntil time.Time
+	Spent       Money // in the running window
+	Held        Money // for running requests
+	// Begins and ResetsAt are the running window. Both are zero for ever.
+	Begins, ResetsAt time.Time
+}
+
+// Limit is what the running window allows.
+func (b *Budget) Limit() Money { return b.Spec.Limit + b.Raised }
+
+// Remaining is what is neither spent nor held; never below zero.
+func (b *Budget) Remaining() Money { return max(max(b.Limit()-b.Spent, 0)-b.Held, 0) }
+
+// BudgetExceeded is in the chain of the error of [Meter].Reserve and [Meter].Extend that has
+// the code fault.BudgetExceeded. It names the budget that has the least left.
+type BudgetExceeded struct{ Budget Budget }
+
+// Error says which budget has how much.
+func (e *BudgetExceeded) Error() string {
+	return fmt.Sprintf("the budget of %s has %s left", e.Budget.Subject, e.Budget.Remaining())
+}
+
+// By says who changes a budget, and why. The ledger keeps both with the change.
+type By struct{ Actor, Reason string }
+
+// BudgetQuery asks for the budgets in force on some subjects of an account, on all of them if
+// Subjects is nil, or of all accounts if Account is empty.
+type BudgetQuery struct {
+	Account  string
+	Subjects []Subject
+	// Limit, if it is not 0, asks for a page: at most so many, whose ids come after After.
+	Limit int
+	After int64
+}
+
+// Budgets are the limits on what an account and its parts spend. Their methods are safe for
+// concurrent use, and a change is durable when the method returns. A running request keeps the
+// budgets that it began with.
+type Budgets interface {
+	// PutBudget puts a budget on a subject of an account, in the place of the one with the same
+	// Every and Models. What that has spent, and what it holds, stays. A budget that is new, or
+	// whose window begins elsewhere now, has spent what usage says of the hours of the running
+	// window; usage does not tell groups, tags and runs apart, so these begin with nothing.
+	PutBudget(ctx context.Context, account string, on Subject, spec BudgetSpec, by By) (Budget, error)
+	// Budgets returns budgets sorted by id.
+	Budgets(ctx context.Context, q BudgetQuery) ([]Budget, error)
+	// RaiseBudget adds an amount to the limit until a time, in the place of an earlier raise.
+	// Amount 0 ends that.
+	RaiseBudget(ctx context.Context, account string, id int64, amount Money, until time.Time, by By) error
+	// ResetBudget forgets what was spent in the running window.
+	ResetBudget(ctx context.Context, account string, id int64, by By) error
+	// DeleteBudget ends a budget.
+	DeleteBudget(ctx context.Context, account string, id int64, by By) error
 }

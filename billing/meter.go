@@ -19,7 +19,8 @@ import (
 type Meter interface {
 	// Reserve holds the cost of r.Bound. It holds less if the account has no more or
 	// r.Usual says so. If not even the cost of r.Least is available, it fails with
-	// fault.InsufficientBalance (docs/reference/billing.md, Bounds of a charge).
+	// fault.InsufficientBalance, or fault.BudgetExceeded with a [BudgetExceeded] in its chain
+	// (docs/reference/billing.md, Bounds of a charge).
 	Reserve(ctx context.Context, r HoldRequest) (Hold, error)
 	// Extend adds more to a running hold, or fails with fault.InsufficientBalance and
 	// changes nothing. soFar is what was consumed until now: the checkpoint that is
@@ -74,6 +75,10 @@ type HoldRequest struct {
 	// With are records that become durable with the hold, or refuse it. A Meter
 	// that cannot keep them fails.
 	With []Record
+	// Subjects are what the request belongs to beside its account and its key: groups, tags, a
+	// run. It counts against the budgets on all of them that count its model. More than
+	// [MaxBudgets] are refused with fault.InvalidRequest.
+	Subjects []Subject
 }
 
 // Hold is money set aside for one running request. It is a plain value; the

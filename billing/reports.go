@@ -29,6 +29,7 @@ type Reports interface {
 // also with those of [Meter]: a Credit or a SetBudget never takes what a hold has.
 type Accounts interface {
 	Reports
+	Budgets
 	// CreateAccount adds an account with an opening credit. It fails with
 	// fault.InvalidRequest if the name is taken or malformed.
 	CreateAccount(ctx context.Context, name string, credit Money) error
@@ -48,10 +49,11 @@ type Accounts interface {
 	Balances(ctx context.Context, after string, limit int) ([]Balance, error)
 	// Totals sums all accounts.
 	Totals(ctx context.Context) (Totals, error)
-	// SetBudget bounds what one key may spend from now on; nil lifts the bound.
+	// SetBudget bounds what one key may spend from now on; nil lifts the bound. It replaces the
+	// key's budget of all models without a window. See PutBudget for all others.
 	SetBudget(ctx context.Context, account, key string, budget *Money) error
-	// BudgetsOf is what each of some keys has left of its budget in force, neither
-	// spent nor held; a key without one is not in it.
+	// BudgetsOf is what each of some keys has left, neither spent nor held, of the tightest of
+	// its own budgets of all models; a key without one is not in it.
 	BudgetsOf(ctx context.Context, keys []KeyOf) (map[KeyOf]Money, error)
 	// Request is the settled end of a request of any account, with the attempts
 	// that failed before, in their order; fault.NotFound if there is none by that id.

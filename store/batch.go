@@ -38,7 +38,7 @@ type batch struct {
 
 	accounts map[string]*account // only those that exist
 	budgets  map[int64]*budget
-	current  map[ownKey]*budget         // the budgets that new requests count against
+	current  map[subjectOf][]*budget    // those in force on the subjects that the batch needs
 	holds    map[string]*hold           // only those that are open
 	receipts map[string]billing.Receipt // of holds that have ended
 
@@ -81,7 +81,7 @@ type settledReceipt struct {
 func newBatch(c *committer, ops []*op, careful bool) *batch {
 	return &batch{
 		committer: c, ops: ops, careful: careful,
-		accounts: map[string]*account{}, budgets: map[int64]*budget{}, current: map[ownKey]*budget{},
+		accounts: map[string]*account{}, budgets: map[int64]*budget{}, current: map[subjectOf][]*budget{},
 		holds: map[string]*hold{}, receipts: map[string]billing.Receipt{}, tasks: newTasks(),
 		held: map[string]billing.Money{}, reserved: map[int64]billing.Money{}, summingRead: math.MaxInt64,
 	}

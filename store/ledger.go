@@ -192,7 +192,7 @@ func (r *reservation) op() *op {
 }
 
 func (r *reservation) needs(b *batch) {
-	b.wantKey(r.request.Account, r.request.Key)
+	b.wantRequest(&r.request)
 	if r.request.RequestID != "" {
 		b.wanted.fresh = append(b.wanted.fresh, r.request.RequestID)
 	}
@@ -228,7 +228,11 @@ func (r *reservation) decide(b *batch) error {
 			return err
 		}
 	}
-	h := r.hold(b.now, b.now+b.db.options.HoldFor.Nanoseconds(), b.db.options.Count, b.current[ownKey{c.Account, c.Key}])
+	budgets, err := b.budgetsOf(a, c)
+	if err != nil {
+		return err
+	}
+	h := r.hold(b.now, b.now+b.db.options.HoldFor.Nanoseconds(), b.db.options.Count, budgets)
 	h.node = b.self
 	if !c.Until.IsZero() {
 		h.node, h.expires = noNode, b.db.ledgerTime(c.Until, b.now)
@@ -236,7 +240,11 @@ func (r *reservation) decide(b *batch) error {
 	if err := b.checkClaim(r.claim); err != nil {
 		return err
 	}
-	amount, err := b.payer(h).Reserve(r.amounts)
+	amounts, err := r.wants(h)
+	if err != nil {
+		return err
+	}
+	amount, err := b.payer(h).Reserve(amounts)
 	if err != nil {
 		return err
 	}
@@ -251,15 +259,24 @@ func (r *reservation) decide(b *batch) error {
 	return nil
 }
 
-// hold is the request's hold, which counts against a budget unless that is nil.
-func (r *reservation) hold(created, expires int64, counted bool, p *budget) *hold {
+// wants is what the request asks to be held. Where usage is only counted, that is nothing
+// unless there are budgets.
+func (r *reservation) wants(h *hold) (ledger.Amounts, error) {
+	if h.counted && len(h.budgets) > 0 {
+		return ledger.AmountsOf(&r.request)
+	}
+	return r.amounts, nil
+}
+
+// hold is the request's hold, which counts against some budgets.
+func (r *reservation) hold(created, expires int64, counted bool, budgets []*ledger.Budget) *hold {
 	c := &r.request
 	h := &hold{
 		id: c.RequestID, account: c.Account, key: c.Key, operation: c.Operation, model: c.Model,
 		version: c.Price.Version(), price: c.Price, created: created, expires: expires, counted: counted,
 	}
-	if p != nil {
-		h.budget = p.id
+	for _, p := range budgets {
+		h.budgets = append(h.budgets, p.ID)
 	}
 	return h
 }
@@ -274,17 +291,18 @@ func (r *reservation) undo() *op {
 	return s.op()
 }
 
-// payer returns the account and the budget that a hold counts against; nil if nothing bounds
-// it. The hold decides, since the server that ends it may bill in another way than the one
-// that made it.
-func (b *batch) payer(h *hold) (p ledger.Payer) {
-	if h.counted {
-		return p
+// payer returns the account and the budgets that a hold counts against. The hold decides, since
+// the server that ends it may bill in another way than the one that made it.
+func (b *batch) payer(h *hold) ledger.Payer {
+	p := ledger.Payer{Now: b.now}
+	if !h.counted {
+		a := b.accounts[h.account]
+		p.Account, p.Sums = &a.Balance, &a.Sums
 	}
-	a := b.accounts[h.account]
-	p.Account, p.Sums = &a.Balance, &a.Sums
-	if of := b.budgets[h.budget]; of != nil {
-		p.Budget = &of.Balance
+	for _, id := range h.budgets {
+		if of := b.budgets[id]; of != nil {
+			p.Budgets = append(p.Budgets, &of.Budget)
+		}
 	}
 	return p
 }
@@ -594,61 +612,3 @@ func (b *batch) post(a *account, kind, reference string, amount billing.Money) {
 func errTooLarge() error {
 	return fault.Invalid("amount", "An account cannot hold an amount this large.")
 }
-
-// SetBudget implements [billing.Accounts], durable when it returns.
-func (db *dbLedger) SetBudget(ctx context.Context, account, key string, budget *billing.Money) error {
-	if budget != nil && db.options.Count {
-		return ledger.ErrCountsOnly("budget")
-	}
-	of, made := ownKey{account, key}, int64(0) // the id of the new budget, unless it was rolled back
-	return db.committer.runToEnd(ctx, newOp(
-		func(b *batch) { b.wantKey(account, key) },
-		func(b *batch) (err error) {
-			if p := b.current[of]; b.again && p != nil && p.id == made {
-				return nil
-			}
-			made, err = b.setBudget(of, budget)
-			return err
-		},
-	))
-}
-
-// setBudget replaces a key's budget and returns the id of the new one. A nil limit removes the
-// budget.
-func (b *batch) setBudget(of ownKey, limit *billing.Money) (made int64, err error) {
-	a := b.accounts[of.account]
-	if a == nil {
-		return 0, ledger.ErrNoAccount(of.account)
-	}
-	if err := ledger.CheckBudget(of.key, limit); err != nil {
-		return 0, err
-	}
-	old := b.current[of]
-	if old != nil {
-		a.budgets--
-		old.ended = true
-		delete(b.current, of)
-		if err := b.tx.write(b.ctx, "UPDATE budget SET ended = TRUE WHERE id = ?", old.id); err != nil {
-			return 0, err
-		}
-	}
-	if limit == nil {
-		if old == nil {
-			return 0, nil
-		}
-		return 0, b.tx.write(b.ctx, budgetEntry, of.account, of.key, int64(0), nil, b.now)
-	}
-	a.budgets++
-	p := &budget{of: of, Balance: ledger.Balance{Posted: *limit}, fresh: true}
-	p.before = p.Balance
-	b.tx.wrote = true
-	_, err = b.tx.find(b.ctx, "INSERT INTO budget (account, key_id, posted, held, ended) VALUES (?, ?, ?, 0, FALSE) RETURNING id", []any{of.account, of.key, p.Posted}, &p.id)
-	if err == nil {
-		err = b.tx.write(b.ctx, budgetEntry, of.account, of.key, p.id, p.Posted, b.now)
-	}
-	b.budgets[p.id], b.current[of] = p, p
-	return p.id, err
-}
-
-// budgetEntry notes the limit that a key was given, or that it no longer has one.
-const budgetEntry = "INSERT INTO budget_entry (account, key_id, budget, amount, created_at) VALUES (?, ?, ?, ?, ?)"

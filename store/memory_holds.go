@@ -28,8 +28,9 @@ type memoryHolds struct {
 	mu       sync.Mutex
 	node     int64                        // the process, as holds name it
 	accounts aged[string, account]        // rows as the last commit left them
-	budgets  aged[ownKey, *budget]        // the same of accounts that have some; nil for a key without
-	rows     int                          // that accounts and budgets may have together
+	budgets  aged[int64, *ledger.Budget]  // the same of budgets, by id
+	onPath   aged[subjectOf, []int64]     // the budgets in force on a subject of an account that has some
+	rows     int                          // that accounts and budgets may have together, a budget counts twice
 	held     map[string]billing.Money     // by account: in memory alone, and what a running batch will take
 	reserved map[int64]billing.Money      // the same by budget
 	open     map[string]*hold             // of this process, without those that outlive it
@@ -114,7 +115,7 @@ func (a *aged[K, V]) age() { a.young, a.old = map[K]V{}, a.young }
 // newMemoryHolds keeps at most so many rows of accounts and budgets.
 func newMemoryHolds(rows int) *memoryHolds {
 	return &memoryHolds{
-		accounts: newAged[string, account](), budgets: newAged[ownKey, *budget](), rows: rows,
+		accounts: newAged[string, account](), budgets: newAged[int64, *ledger.Budget](), onPath: newAged[subjectOf, []int64](), rows: rows,
 		held: map[string]billing.Money{}, reserved: map[int64]billing.Money{},
 		open: map[string]*hold{}, claims: map[idempotency.Key]claimed{}, free: map[idempotency.Key]*freeKey{}, lost: map[string]struct{}{},
 		ended: recent{known: map[string]struct{}{}},
@@ -150,18 +151,28 @@ func (m *memoryHolds) reserve(r *reservation, now, expires int64, counted bool) 
 	if !known {
 		return false, false, nil
 	}
-	var p *budget
+	var budgets []*ledger.Budget
 	if a.budgets > 0 {
-		if p, known = m.budgets.get(ownKey{c.Account, c.Key}); !known {
+		if budgets, known = m.budgetsOf(c, now); !known {
 			return false, false, nil
+		}
+		if err := ledger.CheckCount(budgets); err != nil {
+			return false, true, err
 		}
 	}
 	if _, ended := m.ended.known[c.RequestID]; ended || c.RequestID == "" || m.open[c.RequestID] != nil {
 		return false, true, ledger.ErrRequestIDUsed()
 	}
-	h := r.hold(now, expires, counted, p)
-	payer := m.payer(h, &a, p)
-	amount, err := payer.Reserve(r.amounts)
+	h := r.hold(now, expires, counted, budgets)
+	payer := ledger.Payer{Budgets: budgets, Now: now}
+	if !counted {
+		payer.Account = &ledger.Balance{Posted: a.Posted, Held: a.Held + m.held[a.name]}
+	}
+	amounts, err := r.wants(h)
+	if err != nil {
+		return false, true, err
+	}
+	amount, err := payer.Reserve(amounts)
 	if err != nil {
 		return false, true, err
 	}
@@ -173,23 +184,42 @@ func (m *memoryHolds) reserve(r *reservation, now, expires int64, counted bool) 
 	return len(m.young) == 1, true, nil
 }
 
-// payer is what a hold counts against, with what is held in memory.
-func (m *memoryHolds) payer(h *hold, a *account, p *budget) (of ledger.Payer) {
-	if h.counted {
-		return of
+// budgetsOf are the budgets that a request counts against, with what is held in memory; false
+// if their rows are not in memory.
+func (m *memoryHolds) budgetsOf(r *billing.HoldRequest, now int64) (found []*ledger.Budget, known bool) {
+	for _, on := range ledger.Path(r) {
+		ids, known := m.onPath.get(subjectOf{r.Account, on})
+		if !known {
+			return nil, false
+		}
+		for _, id := range ids {
+			row, known := m.budgets.get(id)
+			if !known {
+				return nil, false
+			}
+			if row.Terms.Counts(r.Model) {
+				row.Refresh(now)
+				found = append(found, m.withHeld(row))
+			}
+		}
 	}
-	of.Account = &ledger.Balance{Posted: a.Posted, Held: a.Held + m.held[a.name]}
-	if p != nil {
-		of.Budget = &ledger.Balance{Posted: p.Posted, Held: p.Held + m.reserved[p.id]}
-	}
-	return of
+	return found, true
+}
+
+// withHeld is a copy of a budget's row with what is held in memory.
+func (m *memoryHolds) withHeld(row *ledger.Budget) *ledger.Budget {
+	b := *row
+	b.Held += m.reserved[b.ID]
+	return &b
 }
 
 // add adds to what is held in memory, or takes off.
 func (m *memoryHolds) add(h *hold, amount billing.Money) {
-	addMoney(m.held, h.account, amount)
-	if h.budget != 0 {
-		addMoney(m.reserved, h.budget, amount)
+	if !h.counted {
+		addMoney(m.held, h.account, amount)
+	}
+	for _, id := range h.budgets {
+		addMoney(m.reserved, id, amount)
 	}
 }
 
@@ -290,15 +320,13 @@ func (m *memoryHolds) balance(account string, row ledger.Balance) ledger.Balance
 }
 
 // budget is balance for the row of a budget.
-func (m *memoryHolds) budget(p *budget) ledger.Balance {
+func (m *memoryHolds) budget(row *ledger.Budget) *ledger.Budget {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	row := p.Balance
-	if known, _ := m.budgets.get(p.of); known != nil && known.id == p.id {
-		row = known.Balance
+	if known, _ := m.budgets.get(row.ID); known != nil {
+		row = known
 	}
-	row.Held += m.reserved[p.id]
-	return row
+	return m.withHeld(row)
 }
 
 // withoutRow are the holds that are in memory alone.
@@ -317,6 +345,9 @@ func (m *memoryHolds) withoutRow() (holds []*hold) {
 func (m *memoryHolds) total() *big.Int {
 	total := new(big.Int)
 	for _, h := range m.withoutRow() {
+		if h.counted {
+			continue
+		}
 		total.Add(total, big.NewInt(int64(h.amount)))
 	}
 	return total
@@ -413,14 +444,37 @@ func (m *memoryHolds) findAccounts(b *batch, names map[string]bool) (missing map
 	return missing
 }
 
-// findBudget gives a batch the budget that a key has; false if its row is not in memory.
-func (m *memoryHolds) findBudget(b *batch, of ownKey) (known bool) {
+// findBudgets gives a batch the budgets in force on a subject; false if their rows are not in
+// memory.
+func (m *memoryHolds) findBudgets(b *batch, of subjectOf) (known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	row, known := m.budgets.get(of)
-	if row != nil {
-		copied := *row
-		b.budgets[row.id], b.current[of] = &copied, &copied
+	ids, known := m.onPath.get(of)
+	var found []*budget
+	for _, id := range ids {
+		if !m.copyBudget(b, id) {
+			return false
+		}
+		found = append(found, b.budgets[id])
+	}
+	if known {
+		b.current[of] = found
+	}
+	return known
+}
+
+// findBudget gives a batch a budget by its id; false if its row is not in memory.
+func (m *memoryHolds) findBudget(b *batch, id int64) (known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.copyBudget(b, id)
+}
+
+// copyBudget is findBudget for who has locked m.mu.
+func (m *memoryHolds) copyBudget(b *batch, id int64) (known bool) {
+	row, known := m.budgets.get(id)
+	if known && b.budgets[id] == nil {
+		b.budgets[id] = &budget{Budget: *row, before: *row}
 	}
 	return known
 }
@@ -444,24 +498,21 @@ func (m *memoryHolds) findHolds(b *batch) {
 func (m *memoryHolds) decideLocked(b *batch, decide func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.accounts.young)+len(m.budgets.young) > m.rows/2 { // here, since a batch on its way needs its rows
+	if len(m.accounts.young)+2*len(m.budgets.young)+len(m.onPath.young) > m.rows/2 { // here, since a batch on its way needs its rows
 		m.accounts.age()
 		m.budgets.age()
+		m.onPath.age()
 	}
-	// The rows that the batch has read are known from now on, and so are keys without a budget.
-	for _, k := range b.wanted.keys {
-		if a := b.accounts[k.account]; a != nil && a.budgets > 0 {
-			m.budgets.set(k, nil)
-		}
+	// The rows that the batch has read are known from now on, and so are subjects without a
+	// budget. The operations see as held what the rows have and what is in memory alone.
+	for of, budgets := range b.current {
+		m.onPath.set(of, idsOf(budgets))
 	}
-	for of, p := range b.current {
-		row := *p
-		m.budgets.set(of, &row)
-	}
-	// The operations see as held what the rows have and what is in memory alone.
-	for _, p := range b.budgets {
-		p.Held += m.reserved[p.id]
-		p.before = p.Balance
+	for id, p := range b.budgets {
+		row := p.Budget
+		m.budgets.set(id, &row)
+		p.Held += m.reserved[id]
+		p.before = p.Budget
 	}
 	for name, a := range b.accounts {
 		m.accounts.set(name, *a)
@@ -480,7 +531,7 @@ func (m *memoryHolds) decideLocked(b *batch, decide func() error) error {
 		}
 	}
 	for id, p := range b.budgets {
-		if take := p.before.Available() - p.Available(); take > 0 {
+		if take := p.before.Available(b.now) - p.Available(b.now); take > 0 && !p.fresh {
 			b.takes = append(b.takes, func() { addMoney(m.reserved, id, -take) })
 			addMoney(m.reserved, id, take)
 		}
@@ -500,19 +551,20 @@ func (m *memoryHolds) publish(b *batch) {
 		row.Held = before.Held + b.held[name] // and not a.Held, which counts what has no row
 		m.accounts.set(name, row)
 	}
-	for of, p := range b.current {
-		if p.fresh {
-			m.budgets.set(of, &budget{id: p.id, of: of})
-		}
+	for of, budgets := range b.current {
+		m.onPath.set(of, idsOf(budgets))
 	}
 	for id, p := range b.budgets {
-		switch row, _ := m.budgets.get(p.of); {
-		case row == nil || row.id != id:
-		case p.ended:
-			m.budgets.set(p.of, nil)
-		default:
-			m.budgets.set(p.of, &budget{id: id, of: p.of, Balance: ledger.Balance{Posted: p.Posted, Held: row.Held + b.reserved[id]}})
+		row, known := m.budgets.get(id)
+		if !known && !p.fresh {
+			continue
 		}
+		after := p.Budget
+		after.Held = b.reserved[id] // and not p.Held, which counts what has no row
+		if known {
+			after.Held += row.Held
+		}
+		m.budgets.set(id, &after)
 	}
 	for _, h := range b.touched {
 		before := m.open[h.id]
@@ -543,7 +595,7 @@ func (m *memoryHolds) abort(b *batch, failed bool) {
 	for name := range b.accounts {
 		m.accounts.delete(name)
 	}
-	m.budgets = newAged[ownKey, *budget]()
+	m.budgets, m.onPath = newAged[int64, *ledger.Budget](), newAged[subjectOf, []int64]()
 	for _, h := range b.touched {
 		if m.open[h.id] == nil {
 			continue

@@ -146,9 +146,8 @@ func TestBudgetsAndArchivesOfAnOlderProgramAreGuardedFromTheMigrationOn(t *testi
 		}
 		must(t, db.Ledger().Verify(t.Context()))
 		for _, planted := range []struct{ invariant, breaks, mends string }{
-			{"I12", "UPDATE budget SET posted = posted + 1 WHERE key_id = 'k1'", "UPDATE budget SET posted = posted - 1 WHERE key_id = 'k1'"},
-			{"I12", "UPDATE budget SET ended = TRUE WHERE key_id = 'k1'", "UPDATE budget SET ended = FALSE WHERE key_id = 'k1'"},
-			{"", "INSERT INTO budget (account, key_id, posted, held, ended) VALUES ('acme', 'k3', 9, 0, FALSE); UPDATE account SET budgets = 2", ""}, // as the program of before does
+			{"I12", "UPDATE budget SET amount = amount + 1 WHERE subject = 'key:k1'", "UPDATE budget SET amount = amount - 1 WHERE subject = 'key:k1'"},
+			{"I12", "UPDATE budget SET ended = TRUE WHERE subject = 'key:k1'", "UPDATE budget SET ended = FALSE WHERE subject = 'key:k1'"},
 		} {
 			_, err := raw.ExecContext(t.Context(), planted.breaks)
 			must(t, err)
@@ -160,6 +159,76 @@ func TestBudgetsAndArchivesOfAnOlderProgramAreGuardedFromTheMigrationOn(t *testi
 		}
 		must(t, db.Ledger().SetBudget(t.Context(), "acme", "k1", nil))
 		must(t, db.Ledger().Verify(t.Context()))
+	}
+}
+
+// before15 is a database of version 14 as its program wrote it: a key whose budget of 9 was
+// replaced by one of 20 while a request ran, another one whose budget was lifted, and three
+// requests that still run.
+var before15 = []string{
+	"INSERT INTO account (id, posted, held, credited, revenue, overrun, budgets, created_at) VALUES ('acme', 87, 8, 100, 13, 0, 1, 1772357400000000000)",
+	"INSERT INTO entry (account, kind, reference, customer, credit, created_at) VALUES ('acme', 'opening', 'opening', 100, -100, 1772357400000000000)",
+	"INSERT INTO price (number, version, content, first_seen) VALUES (1, 'p_b774656454007a10', '[{\"unit\":\"image\",\"amount\":\"0.000000001\"}]', 1772357400000000000)",
+	"INSERT INTO budget (id, account, key_id, posted, held, ended) VALUES (1, 'acme', 'k1', 5, 2, TRUE), (2, 'acme', 'k1', 14, 5, FALSE), (3, 'acme', 'k2', 5, 0, TRUE)",
+	"INSERT INTO budget_entry (number, account, key_id, budget, amount, created_at) VALUES (1, 'acme', 'k1', 1, 9, 1772357400000000000), (2, 'acme', 'k1', 2, 20, 1772357400000000000)," +
+		" (3, 'acme', 'k2', 3, 8, 1772357400000000000), (4, 'acme', 'k2', 0, NULL, 1772357400000000000)",
+	"INSERT INTO hold (id, node, account, budget, key_id, operation, model, price, amount, so_far, created_at, expires_at, counted) VALUES" +
+		" ('old', 0, 'acme', 1, 'k1', 'image', 'painter', 'p_b774656454007a10', 2, '', 1772357400000000000, 4132357400000000000, FALSE)," +
+		" ('running', 0, 'acme', 2, 'k1', 'image', 'painter', 'p_b774656454007a10', 5, '', 1772357400000000000, 4132357400000000000, FALSE)," +
+		" ('without', 0, 'acme', 0, 'k3', 'image', 'painter', 'p_b774656454007a10', 1, '', 1772357400000000000, 4132357400000000000, FALSE)",
+	"INSERT INTO receipt (id, account, key_id, operation, model, status, price_number, held, charge, available, reason, channel, created_at, settled_at, image, counted) VALUES" +
+		" ('settled', 'acme', 'k1', 'image', 'painter', 'captured', 1, 4, 4, 0, 'complete', 'main', 1772357400000000000, 1772357400000000000, 4, FALSE)," +
+		" ('above', 'acme', 'k1', 'image', 'painter', 'captured', 1, 3, 6, 91, 'complete', 'main', 1772357400000000000, 1772357400000000000, 6, FALSE)," +
+		" ('theirs', 'acme', 'k2', 'image', 'painter', 'captured', 1, 3, 3, 0, 'complete', 'main', 1772357400000000000, 1772357400000000000, 3, FALSE)",
+}
+
+// usage15 are the sums of before15, which on Postgres a trigger or the program made.
+const usage15 = "INSERT INTO usage_hour SELECT account, 1772355600000000000, key_id, model, operation, counted, COUNT(*), 0, 0, SUM(charge), 0, 0, 0, 0, 0, 0, 0, 0, SUM(image), 0, 0, 0, 0 FROM receipt GROUP BY account, key_id, model, operation, counted"
+
+func TestABudgetOfAnOlderProgramBecomesOneForEverWhileItsRequestsRun(t *testing.T) {
+	path, dsn := filepath.Join(t.TempDir(), "test.db"), pgtest.Schema(t)
+	newest := map[string]*store.DB{"sqlite": opened(t)(sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "new.db"), store.Options{})), "pgx": onPostgres(t)(store.Options{})}
+	for driver, at := range map[string]string{"sqlite": "file:" + path, "pgx": dsn} {
+		t.Run(driver, func(t *testing.T) {
+			ofVersion(t, driver, at, store.SchemaOf(newest[driver], 14), append(before15, usage15))
+			var db *store.DB
+			if driver == "sqlite" {
+				db = opened(t)(sqlite.Open(t.Context(), path, store.Options{}))
+			} else {
+				db = opened(t)(postgres.Open(t.Context(), dsn, store.Options{}))
+			}
+			l := db.Ledger()
+			must(t, l.Verify(t.Context()))
+			want := func(limit, spent, held billing.Money) {
+				t.Helper()
+				all, err := l.Budgets(t.Context(), billing.BudgetQuery{Account: "acme"})
+				if err != nil || len(all) != 1 || all[0].Subject != billing.KeySubject("k1") || all[0].Spec.Every != "" || all[0].Limit() != limit || all[0].Spent != spent || all[0].Held != held {
+					t.Fatalf("got %+v, %v, want %s, %s and %s of k1", all, err, limit, spent, held)
+				}
+			}
+			want(20, 6, 5)
+			price, err := l.Price(t.Context(), "p_b774656454007a10")
+			must(t, err)
+			reserve := func(id string, n int64) (billing.Hold, error) {
+				return l.Reserve(t.Context(), billing.HoldRequest{Account: "acme", Key: "k1", RequestID: id, Model: "painter", Price: price, Bound: billing.Usage{Images: n}})
+			}
+			if _, err := reserve("too much", 10); !fault.Is(err, fault.BudgetExceeded) {
+				t.Errorf("10 of 9: %v", err)
+			}
+			h, err := reserve("new", 9)
+			must(t, err)
+			for id, used := range map[string]int64{"old": 1, "running": 5, "without": 1} {
+				_, err := l.Settle(t.Context(), billing.Hold{ID: id, Account: "acme"}, billing.Usage{Images: used})
+				must(t, err)
+			}
+			_, err = l.Settle(t.Context(), h, billing.Usage{Images: 9})
+			must(t, err)
+			want(20, 20, 0)
+			must(t, l.Verify(t.Context()))
+			must(t, l.SetBudget(t.Context(), "acme", "k1", new(billing.Money(3)))) // its id is none of before
+			want(3, 0, 0)
+			must(t, l.Verify(t.Context()))
+		})
 	}
 }
 

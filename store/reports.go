@@ -64,34 +64,6 @@ func (db *DB) sumAll(ctx context.Context, query string, args []any, to ...any) e
 	return db.unavailableOrCanceled(ctx, err)
 }
 
-// BudgetsOf implements [billing.Accounts].
-func (db *dbLedger) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[billing.KeyOf]billing.Money, error) {
-	left := make(map[billing.KeyOf]billing.Money)
-	if db.options.Count {
-		return left, nil
-	}
-	var args []any
-	for _, k := range keys {
-		args = append(args, k.Account, k.Key)
-	}
-	var budgets []*budget
-	err := queryAll(ctx, db.readers(), db.bulk(currentBudgets), args, func(rows Row) error {
-		p, err := scanBudget(rows)
-		budgets = append(budgets, p)
-		return err
-	})
-	if err != nil {
-		return nil, db.unavailable(err)
-	}
-	for _, p := range budgets {
-		if m := db.memory; m != nil {
-			p.Balance = m.budget(p)
-		}
-		left[billing.KeyOf{Account: p.of.account, Key: p.of.key}] = p.Available()
-	}
-	return left, nil
-}
-
 // Exists implements [billing.Accounts].
 func (db *dbLedger) Exists(ctx context.Context, account string) (bool, error) {
 	var one int
@@ -203,21 +175,21 @@ func (db *DB) heldBy(ctx context.Context, condition string, args ...any) ([]*hol
 	return holds, db.unavailable(err)
 }
 
-// left is what the account and the budget of a hold can still give.
+// left is what the account and the budgets of a hold can still give.
 func (db *DB) left(ctx context.Context, h *hold) (left billing.Money, err error) {
-	if db.options.Count {
-		return billing.Unlimited, nil
+	left = billing.Unlimited
+	if !h.counted {
+		account, err := db.ledger.Balance(ctx, h.account)
+		if err != nil {
+			return 0, err
+		}
+		left = account.Posted - account.Held
 	}
-	account, err := db.ledger.Balance(ctx, h.account)
-	if err != nil || h.budget == 0 {
-		return account.Posted - account.Held, err
+	budgets, now, err := db.budgetsOn(ctx, "id IN[n]", anys(h.budgets))
+	for _, p := range budgets {
+		left = min(left, p.Available(now))
 	}
-	p := budget{id: h.budget, of: ownKey{h.account, h.key}}
-	_, err = db.find(ctx, "SELECT posted, held FROM budget WHERE id = ?", []any{h.budget}, &p.Posted, &p.Held)
-	if db.memory != nil {
-		p.Balance = db.memory.budget(&p)
-	}
-	return min(account.Posted-account.Held, p.Available()), err
+	return left, err
 }
 
 // reportTimeout is how long a report may take that sums or counts.

@@ -15,7 +15,7 @@ import (
 type position struct {
 	ledger.Balance
 	ledger.Sums
-	budgets int64 // keys that have one
+	budgets int64 // in force
 }
 
 // account is a row in the hands of a batch.
@@ -26,22 +26,12 @@ type account struct {
 	fresh  bool
 }
 
-// budget is what a key may still spend.
-type budget struct {
-	id int64
-	of ownKey
-	ledger.Balance
-	before ledger.Balance // as it was read
-	fresh  bool
-	ended  bool
-}
-
 // hold is the row of a request that has not been settled.
 type hold struct {
 	id, account, key, operation, model string
 
 	node       int64
-	budget     int64 // 0 if the key has no budget
+	budgets    []int64 // that it counts against, by their ids; never changed
 	version    string
 	price      *billing.Price // nil until it is needed
 	noPrice    error          // why it cannot be had
@@ -98,9 +88,10 @@ func parseUsage(text string) (u billing.Usage, err error) {
 // wanted are the rows that the operations of a batch need.
 type wanted struct {
 	accounts map[string]bool
-	holds    map[string]bool // of requests that run, or ran; true if a settlement ends it
-	fresh    []string        // ids that no request may have had
-	keys     []ownKey
+	holds    map[string]bool        // of requests that run, or ran; true if a settlement ends it
+	fresh    []string               // ids that no request may have had
+	requests []*billing.HoldRequest // new ones, with the budgets on their paths
+	subjects []subjectOf            // whose budgets are changed
 }
 
 // ownKey is a key of an account.
@@ -125,10 +116,16 @@ func (b *batch) wantHold(id, account string, ends bool) {
 	}
 }
 
-// wantKey names a key whose budget a new request counts against.
-func (b *batch) wantKey(account, key string) {
+// wantRequest names a new request, with its account and the budgets that it counts against.
+func (b *batch) wantRequest(r *billing.HoldRequest) {
+	b.wantAccount(r.Account)
+	b.wanted.requests = append(b.wanted.requests, r)
+}
+
+// wantBudgets names a subject whose budgets are changed.
+func (b *batch) wantBudgets(account string, on billing.Subject) {
 	b.wantAccount(account)
-	b.wanted.keys = append(b.wanted.keys, ownKey{account, key})
+	b.wanted.subjects = append(b.wanted.subjects, subjectOf{account, on})
 }
 
 // load reads what is wanted. It reads accounts in the order of their names, the order in which
@@ -258,98 +255,16 @@ func scanAccount(rows Row) (*account, error) {
 	return &a, err
 }
 
-// guessBudgets reads the budgets that the batch may need together with its accounts and holds,
-// if the last batch needed any.
-func (b *batch) guessBudgets() error {
-	b.guessed = b.budgeted && b.pipeline
-	if !b.guessed {
-		return nil
-	}
-	if err := b.loadCurrentBudgets(); err != nil {
-		return err
-	}
-	return b.each("SELECT "+budgetColumns+" FROM budget WHERE id IN (SELECT budget FROM hold WHERE id IN[t])", sortedKeys(b.wanted.holds), b.scanBudget)
-}
-
-// loadBudgets reads the budgets that new requests and holds have and that were not guessed.
-func (b *batch) loadBudgets() error {
-	b.budgeted = false
-	for _, h := range b.holds {
-		if b.db.memory != nil && h.budget != 0 { // it may be in memory, by its key
-			b.wantKey(h.account, h.key)
-		}
-	}
-	for _, a := range b.accounts {
-		b.budgeted = b.budgeted || a.budgets > 0
-	}
-	if b.budgeted && !b.guessed {
-		if err := b.loadCurrentBudgets(); err != nil {
-			return err
-		}
-	}
-	ids := map[int64]bool{}
-	for _, h := range b.holds {
-		b.budgeted = b.budgeted || h.budget != 0
-		if h.budget != 0 && b.budgets[h.budget] == nil {
-			ids[h.budget] = true
-		}
-	}
-	return b.each("SELECT "+budgetColumns+" FROM budget WHERE id IN[n]", anys(slices.Sorted(maps.Keys(ids))), b.scanBudget)
-}
-
-// loadCurrentBudgets reads the budgets that new requests count against. Of accounts
-// that are not read yet it is not known whether they have any.
-func (b *batch) loadCurrentBudgets() error {
-	keys := map[ownKey]bool{}
-	var args []any
-	for _, k := range b.wanted.keys {
-		if a := b.accounts[k.account]; !keys[k] && (b.guessed || (a != nil && a.budgets > 0)) {
-			keys[k] = true
-			if m := b.db.memory; m != nil && m.findBudget(b, k) {
-				continue
-			}
-			args = append(args, k.account, k.key)
-		}
-	}
-	return b.each(currentBudgets, args, func(row Row) error {
-		p, err := b.noteBudget(row)
-		b.current[p.of] = p
-		return err
-	})
-}
-
-func (b *batch) scanBudget(row Row) error {
-	_, err := b.noteBudget(row)
-	return err
-}
-
-// noteBudget is the batch's one budget for a row, which more than one query may find.
-func (b *batch) noteBudget(row Row) (*budget, error) {
-	p, err := scanBudget(row)
-	if known := b.budgets[p.id]; known != nil {
-		return known, err
-	}
-	b.budgets[p.id] = p
-	return p, err
-}
-
-// currentBudgets are the budgets that new requests of keys count against.
-const currentBudgets = "SELECT " + budgetColumns + " FROM budget WHERE NOT ended AND (account, key_id) IN (ROWS[tt])"
-
-// scanBudget reads a row of budgetColumns.
-func scanBudget(rows Row) (*budget, error) {
-	var p budget
-	err := rows.Scan(&p.id, &p.of.account, &p.of.key, &p.Posted, &p.Held)
-	p.before = p.Balance
-	return &p, err
-}
-
 // scanHold reads a row of holdColumns.
 func scanHold(rows Row) (*hold, error) {
 	var h hold
-	err := rows.Scan(&h.id, &h.node, &h.account, &h.budget, &h.key, &h.operation, &h.model,
+	var budgets string
+	err := rows.Scan(&h.id, &h.node, &h.account, &budgets, &h.key, &h.operation, &h.model,
 		&h.version, &h.amount, &h.checkpoint, &h.created, &h.expires, &h.counted)
 	h.written = h.amount
+	if err == nil {
+		h.budgets, err = parseIDs(budgets)
+	}
 	return &h, err
 }
 
@@ -404,9 +319,11 @@ func (b *batch) sumHeld() {
 		if h.ended {
 			more = -h.written
 		}
-		addMoney(b.held, h.account, more)
-		if h.budget != 0 {
-			addMoney(b.reserved, h.budget, more)
+		if !h.counted {
+			addMoney(b.held, h.account, more)
+		}
+		for _, id := range h.budgets {
+			addMoney(b.reserved, id, more)
 		}
 	}
 }
@@ -431,17 +348,6 @@ func (b *batch) writeAccounts() {
 		" revenue = revenue + c.column5, overrun = overrun + c.column6, budgets = budgets + c.column7 FROM (ROWS[tnnnnnn]) AS c WHERE id = c.column1"+legalBalance, changed)
 }
 
-// writeBudgets changes budgets by what the batch made of them. A new one has its row already.
-func (b *batch) writeBudgets() {
-	var changed []any
-	for _, p := range b.budgets {
-		if held := b.reserved[p.id]; p.Posted != p.before.Posted || held != 0 {
-			changed = append(changed, p.id, p.Posted-p.before.Posted, held)
-		}
-	}
-	b.write("UPDATE budget SET posted = posted + c.column2, held = held + c.column3 FROM (ROWS[nnn]) AS c WHERE id = c.column1"+legalBalance, changed)
-}
-
 // writeHolds writes the open holds, and the prices of holds that had no row.
 func (b *batch) writeHolds() {
 	var gone, fresh, changed []any
@@ -454,14 +360,14 @@ func (b *batch) writeHolds() {
 		case h.stored:
 			changed = append(changed, h.id, h.amount, h.checkpoint, h.expires)
 		default:
-			fresh = append(fresh, h.id, h.node, h.account, h.budget, h.key, h.operation, h.model, h.version, h.amount, h.checkpoint, h.created, h.expires, h.counted)
+			fresh = append(fresh, h.id, h.node, h.account, formatIDs(h.budgets), h.key, h.operation, h.model, h.version, h.amount, h.checkpoint, h.created, h.expires, h.counted)
 			if h.version != stored && h.price != nil && b.err == nil {
 				stored, b.err = h.version, b.storePrice(h.price)
 			}
 		}
 	}
 	b.write("DELETE FROM hold WHERE id IN[t]", gone)
-	b.write("INSERT INTO hold ("+holdColumns+") ROWS[tntnttttntnnb]", fresh)
+	b.write("INSERT INTO hold ("+holdColumns+") ROWS[tnttttttntnnb]", fresh)
 	b.write("UPDATE hold SET amount = c.column2, so_far = c.column3, expires_at = c.column4 FROM (ROWS[tntn]) AS c WHERE id = c.column1", changed)
 }
 

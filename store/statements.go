@@ -16,8 +16,8 @@ import (
 // The columns of a row, in the order in which they are scanned and written.
 const (
 	accountColumns = "id, posted, held, credited, revenue, overrun, budgets"
-	budgetColumns  = "id, account, key_id, posted, held"
-	holdColumns    = "id, node, account, budget, key_id, operation, model, price, amount, so_far, created_at, expires_at, counted"
+	budgetColumns  = "id, account, subject, terms, amount, raised, raised_until, ended, begins, since, spent, held"
+	holdColumns    = "id, node, account, budgets, key_id, operation, model, price, amount, so_far, created_at, expires_at, counted"
 	countColumns   = "input, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, search_unit, request"
 	attemptColumns = "receipt, number, account, channel, model, code, status, billable, used, waste, started_at, duration, settled_at"
 	entryColumns   = "account, kind, reference, customer, credit, created_at"

@@ -60,6 +60,7 @@ type DB struct {
 	spellings       spellings
 	addUsage        string // the statement
 	prices          priceCache
+	terms           termsCache
 	publishedPrices atomic.Pointer[string] // the hash of the list that is charged by
 	committer       *committer
 	compiled        sync.Map     // *sql.Stmt of the readers of SQLite, by query

@@ -19,7 +19,7 @@ import (
 // fault.InternalError:
 //
 //	I1   the entries of an account sum to its posted balance, and each entry to zero
-//	I2   0 ≤ held ≤ posted, on every account and budget
+//	I2   0 ≤ held ≤ posted, on every account
 //	I3   what is held is the sum of the open holds
 //	I4   a hold has ended once: it is open, or has one receipt and at most one capture
 //	I5   no hold is open long after its expiry
@@ -29,7 +29,7 @@ import (
 //	I10  the sums of usage are those of the receipts, also of those that were moved into files
 //	I11  a charge and its overrun are the receipt's units times its price, and each price
 //	     row is what its version is the hash of
-//	I12  each key has the budget that it was given last, less what it has spent of it
+//	I12  each budget is what its last entry says, and has counted what its subject spent
 //
 // (I8 is about what clients were told, which no database can tell.) It reads every
 // receipt and every entry, beside a store that runs, and takes as long as it takes.
@@ -92,7 +92,8 @@ type verification struct {
 // inconsistency is the first invariant that does not hold, and for what; empty
 // if all do. The order matters: a part trusts what those before it have checked.
 func (v verification) inconsistency() (broken string, err error) {
-	for _, part := range [...]func() (string, error){v.current, v.journal, v.receipts, v.usage, v.totals, v.archives, v.accounts} {
+	r := &recomputation{verification: v}
+	for _, part := range [...]func() (string, error){v.current, v.journal, r.receipts, v.usage, v.totals, v.archives, r.checkBudgets, v.accounts} {
 		if broken, err = part(); err != nil || broken != "" {
 			return broken, err
 		}
@@ -161,14 +162,15 @@ func (v verification) current() (string, error) {
 	if broken, err := v.find(openChecks); err != nil || broken != "" {
 		return broken, err
 	}
+	if broken, err := v.heldOfBudgets(); err != nil || broken != "" {
+		return broken, err
+	}
 	return v.find(expiryChecks, now-expiryGrace.Nanoseconds())
 }
 
 var openChecks = []check{
 	{"I2", "account %[1]q holds %[2]s of %[3]s",
 		"SELECT id, held, posted FROM account WHERE held < 0 OR held > posted"},
-	{"I2", "the budget of key %[1]q holds %[2]s of %[3]s",
-		"SELECT key_id, held, posted FROM budget WHERE held < 0 OR held > posted"},
 	{"I4", "hold %[1]q is open and has a receipt (%[2]s, %[3]s)",
 		"SELECT hold.id, hold.amount, receipt.status FROM hold JOIN receipt ON receipt.id = hold.id"},
 	{"I9", "the video %[1]q has not ended (%[2]s), and its hold %[3]q has",
@@ -179,30 +181,24 @@ var openChecks = []check{
 		"SELECT id, account, amount FROM hold WHERE NOT EXISTS (SELECT 1 FROM account WHERE account.id = hold.account)"},
 	{"I11", "hold %[1]q of account %[2]q is charged by the price row %[3]q, which is not there",
 		"SELECT id, account, price FROM hold WHERE price <> '' AND NOT EXISTS (SELECT 1 FROM price WHERE version = hold.price)"},
-	heldCheck("%[2]s is held on account %[1]q, its open holds do not sum to that%.0[3]s", "account", "account"),
-	heldCheck("%[2]s is held on budget %[1]s, its open holds do not sum to that%.0[3]s", "budget", "budget"),
+	// The sums are of halves, which fit, whatever the amounts are.
+	{"I3", "%[2]s is held on account %[1]q, its open holds do not sum to that%.0[3]s", "SELECT id, held, '' FROM account" +
+		" LEFT JOIN (SELECT account AS whose, SUM(amount / " + half + ") AS high, SUM(amount % " + half + ") AS low FROM hold WHERE NOT counted" +
+		" GROUP BY account) AS parts ON whose = id" +
+		" WHERE " + differs("COALESCE(high, 0) - held / H", "COALESCE(low, 0) - held % H")},
 	{"I12", "account %[1]q has %[3]s budgets, and says that it has %[2]s",
 		"SELECT id, budgets, COALESCE(n, 0) FROM account LEFT JOIN (SELECT account, COUNT(*) AS n FROM budget WHERE NOT ended GROUP BY account) AS b ON b.account = id" +
 			" WHERE budgets <> COALESCE(n, 0)"},
-	{"I12", "the budget of key %[1]q has %[2]s left of %[3]s",
-		"SELECT b.key_id, b.posted, e.amount FROM budget AS b JOIN budget_entry AS e ON e.budget = b.id WHERE e.budget > 0 AND b.posted > e.amount"},
-	{"I12", "key %[1]q of account %[2]q has not the budget that it was given last (%[3]s): set it again, or delete the key",
-		"SELECT e.key_id, e.account, COALESCE(CAST(e.amount AS TEXT), 'none') FROM budget_entry AS e LEFT JOIN budget AS b ON b.account = e.account AND b.key_id = e.key_id AND NOT b.ended" +
-			" WHERE COALESCE(b.id, 0) <> e.budget AND e.number = (SELECT MAX(number) FROM budget_entry AS m WHERE m.account = e.account AND m.key_id = e.key_id)"},
+	{"I12", "the budget %[1]s on %[2]s of account %[3]q is not what was set last: set it again",
+		"SELECT b.id, b.subject, b.account FROM budget AS b LEFT JOIN budget_entry AS e ON e.number = (SELECT MAX(number) FROM budget_entry AS m WHERE m.budget = b.id)" +
+			" WHERE e.number IS NULL OR e.amount <> b.amount OR e.terms <> b.terms OR e.raised <> b.raised OR e.raised_until <> b.raised_until OR e.ended <> b.ended"},
+	{"I12", "the budget %[1]s, to which there is an entry (%[2]s %[3]s), is not there",
+		"SELECT budget, kind, amount FROM budget_entry WHERE NOT EXISTS (SELECT 1 FROM budget WHERE id = budget)"},
 }
 
 var expiryChecks = []check{
 	{"I5", "hold %[1]q of account %[2]q should have ended at %[3]s",
 		"SELECT id, account, expires_at FROM hold WHERE expires_at < ?"},
-}
-
-// heldCheck finds the rows of a table on which another amount is held than that of the open
-// holds which refer to it.
-func heldCheck(message, table, of string) check {
-	return check{"I3", message, "SELECT id, held, '' FROM " + table +
-		" LEFT JOIN (SELECT " + of + " AS whose, SUM(amount / " + half + ") AS high, SUM(amount % " + half + ") AS low FROM hold" +
-		" GROUP BY " + of + ") AS parts ON whose = id" +
-		" WHERE " + differs("COALESCE(high, 0) - held / H", "COALESCE(low, 0) - held % H")}
 }
 
 // differs is true for a sum, given in halves, that is not zero. The halves fit, whatever the

@@ -77,15 +77,14 @@ func costToHold(p *billing.Price, u billing.Usage) (billing.Money, error) {
 //   - never more than is available, and never less than Least.
 //
 // It fails with fault.InsufficientBalance or fault.BudgetExceeded, and nothing has changed, if
-// the account or the budget has less than Least available. A request whose hold does not cover
+// the account or a budget has less than Least available. A request whose hold does not cover
 // Firm may cost more than was held, and the upstream cannot be limited. It gets its hold only
-// if no other request of the account or the key has one, so that at most one at a time exceeds
+// if no other request of the account or of a budget has one, so that at most one at a time exceeds
 // its own.
 func (p Payer) Reserve(a Amounts) (billing.Money, error) {
 	amount, err := p.grant(a)
 	if err == nil {
-		p.Account.hold(amount)
-		p.Budget.hold(amount)
+		p.hold(amount)
 	}
 	return amount, err
 }
@@ -94,7 +93,7 @@ func (p Payer) Reserve(a Amounts) (billing.Money, error) {
 func (p Payer) grant(a Amounts) (billing.Money, error) {
 	available := p.Available()
 	amount := a.Bound
-	if spare := min(p.Account.spare(), p.Budget.spare()); a.Usual > 0 && amount > spare {
+	if spare := p.spare(); a.Usual > 0 && amount > spare {
 		amount = max(a.Usual, spare)
 		if amount < a.Firm && a.Firm <= available {
 			amount = a.Firm
@@ -104,7 +103,7 @@ func (p Payer) grant(a Amounts) (billing.Money, error) {
 	switch {
 	case amount > available:
 		return 0, p.refusal(amount)
-	case amount < a.Firm && (p.Account.holds() || p.Budget.holds()):
+	case amount < a.Firm && p.holds():
 		return 0, fault.New(fault.InsufficientBalance, "Insufficient balance to run this request beside others: nothing bounds what it costs but the vendor, "+
 			"as with media by URL or a vendor that takes no max_tokens. Send it when the account's other requests have ended, or add credit.")
 	}

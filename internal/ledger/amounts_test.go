@@ -113,6 +113,14 @@ var grants = []struct {
 	{"open and firm, and what is left beside others does not cover it", lowFirm, has(1_000, 951), noBudget, notBeside},
 }
 
+// under is a budget for ever that has so much left, of which a part is held; none if it is nil.
+func under(left *Balance) []*Budget {
+	if left == nil {
+		return nil
+	}
+	return []*Budget{{Terms: TermsOf(left.Posted), Limit: left.Posted, Counts: Counts{Held: left.Held}}}
+}
+
 // refusalOf is the code of a refusal: of the budget where the account has enough.
 func refusalOf(account, budget *Balance, a Amounts, want billing.Money) fault.Code {
 	if want != notBeside && account.Available() >= a.Least && budget.Available() < a.Least {
@@ -124,7 +132,7 @@ func refusalOf(account, budget *Balance, a Amounts, want billing.Money) fault.Co
 func TestWhatIsGranted(t *testing.T) {
 	for _, c := range grants {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := Payer{Account: c.account, Budget: c.budget}.grant(c.amounts)
+			got, err := Payer{Account: c.account, Budgets: under(c.budget)}.grant(c.amounts)
 			switch {
 			case c.want >= 0:
 				if err != nil || got != c.want {
@@ -147,15 +155,15 @@ func TestAGrantIsThatOfTheReference(t *testing.T) {
 			balances = append(balances, &Balance{posted, held})
 		}
 	}
-	same := func(a Amounts, p Payer) {
-		account := ledgermodel.Account{Posted: int64(p.Account.Posted), Held: int64(p.Account.Held)}
-		var budget *ledgermodel.Budget
-		if p.Budget != nil {
-			budget = &ledgermodel.Budget{Left: int64(p.Budget.Posted), Held: int64(p.Budget.Held)}
+	same := func(a Amounts, balance, budget *Balance) {
+		account := ledgermodel.Account{Posted: int64(balance.Posted), Held: int64(balance.Held)}
+		var budgets []*ledgermodel.Budget
+		if budget != nil {
+			budgets = append(budgets, &ledgermodel.Budget{Limit: int64(budget.Posted), Held: int64(budget.Held)})
 		}
-		want, granted := account.Grant(ledgermodel.Request{Bound: int64(a.Bound), Least: int64(a.Least), Usual: int64(a.Usual), Firm: int64(a.Firm)}, budget)
-		if got, err := p.grant(a); (err == nil) != granted || granted && int64(got) != want {
-			t.Fatalf("%+v of %+v and %+v: granted %d, %v, want %d (%t)", a, *p.Account, p.Budget, got, err, want, granted)
+		want, granted := account.Grant(ledgermodel.Request{Bound: int64(a.Bound), Least: int64(a.Least), Usual: int64(a.Usual), Firm: int64(a.Firm)}, 0, budgets...)
+		if got, err := (Payer{Account: balance, Budgets: under(budget)}).grant(a); (err == nil) != granted || granted && int64(got) != want {
+			t.Fatalf("%+v of %+v and %+v: granted %d, %v, want %d (%t)", a, *balance, budget, got, err, want, granted)
 		}
 	}
 	for bound := range billing.Money(most) {
@@ -164,7 +172,7 @@ func TestAGrantIsThatOfTheReference(t *testing.T) {
 				for firm := range bound + 1 {
 					for _, account := range balances {
 						for _, budget := range append(balances, nil) {
-							same(Amounts{bound, least, usual, firm}, Payer{Account: account, Budget: budget})
+							same(Amounts{bound, least, usual, firm}, account, budget)
 						}
 					}
 				}

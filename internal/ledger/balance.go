@@ -5,15 +5,17 @@
 package ledger
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// Balance is money of which a part is held: an account's, or what a key's budget
-// has left. 0 ≤ Held ≤ Posted. A nil Balance limits nothing and moves nothing.
+// Balance is an account's money, of which a part is held. 0 ≤ Held ≤ Posted. A nil Balance
+// limits nothing and moves nothing.
 type Balance struct{ Posted, Held billing.Money }
 
 // Available is what can still be held.
@@ -41,8 +43,7 @@ func (b *Balance) hold(amount billing.Money) {
 	}
 }
 
-// capture releases a held amount and takes charge, or what there is beside other
-// holds: what a request costs above its key's budget is the account's.
+// capture releases a held amount and takes charge, or what there is beside other holds.
 func (b *Balance) capture(held, charge billing.Money) {
 	if b != nil {
 		b.Held -= held
@@ -50,17 +51,48 @@ func (b *Balance) capture(held, charge billing.Money) {
 	}
 }
 
-// Payer is what a request is paid from: its account, and the budget that its key had
-// when the hold was made. Either may be nil.
+// Payer is what a request is paid from: its account, which may be nil, and the budgets that
+// were on its path when the hold was made.
 type Payer struct {
-	Account, Budget *Balance
-	Sums            *Sums // that a settlement on Account is added to
+	Account *Balance
+	Budgets []*Budget
+	Now     int64 // the ledger's time, which decides the windows of the budgets
+	Sums    *Sums // that a settlement on Account is added to
 }
 
-// Available is what the account and the budget can both still give.
+// Available is what the account and all budgets can still give.
 func (p Payer) Available() billing.Money {
-	return min(p.Account.Available(), p.Budget.Available())
+	available := p.Account.Available()
+	for _, b := range p.Budgets {
+		available = min(available, b.Available(p.Now))
+	}
+	return available
 }
+
+// spare is what the account and all budgets can give and keep half of what they have free.
+func (p Payer) spare() billing.Money {
+	spare := p.Account.spare()
+	for _, b := range p.Budgets {
+		spare = min(spare, b.spare(p.Now))
+	}
+	return spare
+}
+
+// holds reports whether anything is held on the account or on a budget.
+func (p Payer) holds() bool {
+	return p.Account.holds() || slices.ContainsFunc(p.Budgets, func(b *Budget) bool { return b.Held > 0 })
+}
+
+// hold holds an amount that was compared with Available.
+func (p Payer) hold(amount billing.Money) {
+	p.Account.hold(amount)
+	for _, b := range p.Budgets {
+		b.Held += amount
+	}
+}
+
+// bounded reports whether anything bounds the request, so that money is held for it.
+func (p Payer) bounded() bool { return p.Account != nil || len(p.Budgets) > 0 }
 
 // Extend is how much more is held for a request that has used soFar. It fails, and
 // nothing has changed, if more is less than nothing or is not available.
@@ -68,42 +100,46 @@ func (p Payer) Extend(soFar *billing.Usage, more billing.Money) (billing.Money, 
 	switch {
 	case more < 0 || negative(soFar):
 		return 0, fault.New(fault.InternalError, "The gateway extended a hold by less than nothing.")
-	case p.Account == nil: // nothing is held where nothing bounds it
+	case !p.bounded():
 		return 0, nil
 	case more > p.Available():
 		return 0, p.refusal(more)
 	}
-	p.Account.hold(more)
-	p.Budget.hold(more)
+	p.hold(more)
 	return more, nil
 }
 
-// refusal is why the payer cannot give amount: its account has less, or the budget.
+// refusal is why the payer cannot give amount: its account has less, or the budget that has
+// the least.
 func (p Payer) refusal(amount billing.Money) error {
-	if p.Account.Available() >= amount {
-		return ErrBudgetExceeded(p.Budget)
+	if p.Account.Available() < amount {
+		return ErrInsufficientBalance()
 	}
-	return ErrInsufficientBalance()
+	tightest := slices.MinFunc(p.Budgets, func(a, b *Budget) int { return cmp.Compare(a.Available(p.Now), b.Available(p.Now)) })
+	return errBudgetExceeded(tightest.Snapshot(p.Now))
 }
 
 // Settle ends a hold, whose receipt r has only the held amount so far. The cost is
-// charged to the hold, then to what the account has available, even above the key's
-// budget. The rest is the operator's. Settle returns what the account could have given
+// charged to the hold, then to what the account has available, even above the
+// budgets. The rest is the operator's. Settle returns what the account could have given
 // beside the hold. After an error nothing has changed.
 func (p Payer) Settle(r *billing.Receipt, price *billing.Price, u billing.Usage, o *billing.Outcome, at time.Time) (available billing.Money, err error) {
 	cost, err := price.Cost(u)
 	if err != nil || (price == nil && negative(&u)) { // a price refuses it by itself
 		return 0, fault.Wrap(fault.InternalError, "The gateway could not price what the request used.", err)
 	}
+	charge := cost
 	available = p.Account.Available()
-	// It fits: nothing is held where Available is Unlimited. It is never negative, even where
-	// a damaged balance is.
-	charge := max(min(cost, r.Hold+available), 0)
-	if p.Account != nil && !p.Sums.capture(cost, cost-charge) {
-		return 0, fault.New(fault.InternalError, "The gateway's books cannot hold an amount this large.")
+	if p.Account != nil {
+		charge = max(min(cost, r.Hold+available), 0) // never negative, even where a damaged balance is
+		if !p.Sums.capture(cost, cost-charge) {
+			return 0, fault.New(fault.InternalError, "The gateway's books cannot hold an amount this large.")
+		}
 	}
 	p.Account.capture(r.Hold, charge)
-	p.Budget.capture(r.Hold, charge)
+	for _, b := range p.Budgets {
+		b.settle(p.Now, r.Hold, charge)
+	}
 	r.Charge, r.Overrun = charge, cost-charge
 	r.Usage, r.Status, r.Reason, r.Channel, r.SettledAt = u, billing.StatusOf(u), o.Reason, o.Channel, at
 	return available, nil

@@ -66,8 +66,8 @@ func CheckBudget(key string, budget *billing.Money) error {
 	switch {
 	case key == "":
 		return fault.Invalid("key", "A budget belongs to a key; name one.")
-	case budget != nil && *budget < 0:
-		return fault.Invalid("budget", "A budget must not be negative.")
+	case budget != nil && (*budget < 0 || *budget == billing.Unlimited):
+		return fault.Invalid("budget", "A budget must not be negative, and must be an amount.")
 	}
 	return nil
 }
@@ -158,12 +158,6 @@ func FormatSum(nanos *big.Int) string {
 // of the API: in server/errors.go (plainShape) and in server/openapi too.
 func ErrInsufficientBalance() error {
 	return fault.New(fault.InsufficientBalance, "Insufficient balance")
-}
-
-// ErrBudgetExceeded refuses a request that its account can pay, and the budget of its key
-// cannot.
-func ErrBudgetExceeded(budget *Balance) error {
-	return fault.New(fault.BudgetExceeded, fmt.Sprintf("The key's budget does not cover the request: %s of it is not spent, and %s of that is held for running requests.", budget.Posted, budget.Held))
 }
 
 // ErrRequestIDUsed refuses a second hold of the same id, and one without an id.

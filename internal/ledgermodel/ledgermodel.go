@@ -17,15 +17,55 @@ type Account struct {
 	Revenue, Overrun int64 // the full cost of what was delivered, and the part that the operator bore
 }
 
-// Budget is the bound of one key: what is left of it, and the part that is set aside.
-type Budget struct{ Left, Held int64 }
+// Budget bounds what is spent in each window of Every, counted from 0, or for ever.
+type Budget struct {
+	Limit  int64
+	Every  int64 // 0: one window for ever
+	Raise  int64 // added to Limit until Until
+	Until  int64
+	Window int64 // the number of the window that Spent belongs to; it never goes back
+	Spent  int64
+	Held   int64
+}
 
-// Available is what can still be set aside, for a key with a budget or (nil) without.
-func (a *Account) Available(b *Budget) int64 {
-	if b == nil {
-		return a.Posted - a.Held
+// window is the number of the window that holds a moment.
+func (b *Budget) window(now int64) int64 {
+	if b.Every == 0 {
+		return 0
 	}
-	return min(a.Posted-a.Held, b.Left-b.Held)
+	return now / b.Every
+}
+
+// left is what is not spent in the window that holds now, or in a later one that has begun.
+func (b *Budget) left(now int64) int64 {
+	left := b.Limit
+	if now < b.Until {
+		left += b.Raise
+	}
+	if b.window(now) <= b.Window {
+		left -= b.Spent
+	}
+	return max(left, 0)
+}
+
+// Spend counts a charge in the window in which it is settled.
+func (b *Budget) Spend(now, charge int64) {
+	if b.window(now) > b.Window && charge > 0 {
+		b.Window, b.Spent = b.window(now), 0
+	}
+	b.Spent += charge
+}
+
+// Reset forgets what was spent in the window that holds now.
+func (b *Budget) Reset(now int64) { b.Window, b.Spent = max(b.window(now), b.Window), 0 }
+
+// Available is what can still be set aside at a time, under some budgets.
+func (a *Account) Available(now int64, under ...*Budget) int64 {
+	available := a.Posted - a.Held
+	for _, b := range under {
+		available = min(available, max(b.left(now)-b.Held, 0))
+	}
+	return available
 }
 
 // Request is what a hold is asked for, in costs. See billing.HoldRequest.
@@ -35,17 +75,18 @@ type Request struct{ Bound, Least, Usual, Firm int64 }
 // what leaves half of all balances free, but at least the usual. It is refused
 // where its least is not available, and where what it gets does not cover what
 // cannot be bounded while another hold is open.
-func (a *Account) Grant(r Request, b *Budget) (amount int64, ok bool) {
+func (a *Account) Grant(r Request, now int64, under ...*Budget) (amount int64, ok bool) {
 	if r.Least == 0 || r.Least > r.Bound {
 		r.Least = r.Bound
 	}
 	r.Firm = min(r.Firm, r.Bound)
-	all, want := a.Available(b), r.Bound
+	all, want, alone := a.Available(now, under...), r.Bound, a.Held == 0
+	spare := a.Posted - a.Held - a.Posted/2
+	for _, b := range under {
+		spare = min(spare, b.left(now)-b.Held-b.left(now)/2)
+		alone = alone && b.Held == 0
+	}
 	if r.Usual > 0 {
-		spare := a.Posted - a.Held - a.Posted/2
-		if b != nil {
-			spare = min(spare, b.Left-b.Held-b.Left/2)
-		}
 		want = max(r.Usual, spare)
 		if r.Firm > want && r.Firm <= all {
 			want = r.Firm
@@ -53,34 +94,33 @@ func (a *Account) Grant(r Request, b *Budget) (amount int64, ok bool) {
 		want = min(want, r.Bound)
 	}
 	amount = max(min(want, all), r.Least)
-	alone := a.Held == 0 && (b == nil || b.Held == 0)
 	return amount, r.Least <= all && (alone || amount >= r.Firm)
 }
 
-// Hold sets an amount aside, on the account and on the budget.
-func (a *Account) Hold(amount int64, b *Budget) {
+// Hold sets an amount aside, on the account and on the budgets.
+func (a *Account) Hold(amount int64, under ...*Budget) {
 	a.Held += amount
-	if b != nil {
+	for _, b := range under {
 		b.Held += amount
 	}
 }
 
 // Charge is what a customer pays for a cost, out of its hold and of what the account
-// has besides, and what is left for the operator to bear. The budget is no bound.
+// has besides, and what is left for the operator to bear. Budgets are no bound.
 func (a *Account) Charge(cost, held int64) (charge, overrun int64) {
-	charge = min(cost, held+a.Available(nil))
+	charge = min(cost, held+a.Posted-a.Held)
 	return charge, cost - charge
 }
 
 // Settle ends a hold with what is paid and borne.
-func (a *Account) Settle(held, charge, overrun int64, b *Budget) {
+func (a *Account) Settle(now, held, charge, overrun int64, under ...*Budget) {
 	a.Held -= held
 	a.Posted -= charge
 	a.Revenue += charge + overrun
 	a.Overrun += overrun
-	if b != nil { // what others of the key hold stays theirs
+	for _, b := range under {
 		b.Held -= held
-		b.Left = max(b.Left-charge, b.Held)
+		b.Spend(now, charge)
 	}
 }
 
@@ -92,14 +132,14 @@ var (
 	ErrEnded        = errors.New("ledgermodel: there is no open hold of this id")
 )
 
-// Key is a key of an account.
+// Key is a key of an account, or another thing that is named within one.
 type Key struct{ Account, Name string }
 
 // Hold is an open hold.
 type Hold struct {
 	Account string
 	Amount  int64
-	Budget  *Budget // the one that was in force when it was made
+	Budgets []*Budget // those that were in force when it was made
 }
 
 // Receipt is the end of a hold.
@@ -107,10 +147,11 @@ type Receipt struct{ Hold, Charge, Overrun int64 }
 
 // Ledger is accounts with their budgets, holds and receipts.
 type Ledger struct {
+	Now      int64 // the time, which only windows depend on
 	Accounts map[string]*Account
-	Budgets  map[Key]*Budget
-	Open     map[string]*Hold   // by id
-	Receipts map[string]Receipt // by id
+	Budgets  map[Key]map[string]*Budget // by what they are on, and a name
+	Open     map[string]*Hold           // by id
+	Receipts map[string]Receipt         // by id
 
 	credits map[Key]int64 // by account and reference
 }
@@ -118,7 +159,7 @@ type Ledger struct {
 // New returns an empty ledger.
 func New() *Ledger {
 	return &Ledger{
-		Accounts: map[string]*Account{}, Budgets: map[Key]*Budget{}, Open: map[string]*Hold{}, Receipts: map[string]Receipt{}, credits: map[Key]int64{},
+		Accounts: map[string]*Account{}, Budgets: map[Key]map[string]*Budget{}, Open: map[string]*Hold{}, Receipts: map[string]Receipt{}, credits: map[Key]int64{},
 	}
 }
 
@@ -142,7 +183,7 @@ func (l *Ledger) Credit(account string, amount int64, reference string) error {
 	switch {
 	case repeated && before == amount:
 		return nil
-	case repeated || amount == 0 || a.Available(nil)+amount < 0:
+	case repeated || amount == 0 || a.Posted-a.Held+amount < 0:
 		return ErrInvalid
 	}
 	l.credits[Key{account, reference}] = amount
@@ -157,26 +198,62 @@ func (l *Ledger) SetBudget(k Key, limit *int64) error {
 	if l.Accounts[k.Account] == nil {
 		return ErrNoAccount
 	}
-	delete(l.Budgets, k)
+	delete(l.Budgets[k], "")
 	if limit != nil {
-		l.Budgets[k] = &Budget{Left: *limit}
+		l.budgetsOn(k)[""] = &Budget{Limit: *limit}
 	}
 	return nil
 }
 
-// Reserve makes a hold. It returns what was set aside and what is available then.
-func (l *Ledger) Reserve(id string, k Key, r Request) (amount, available int64, err error) {
-	a, b := l.Accounts[k.Account], l.Budgets[k]
+// PutBudget puts a budget on a thing, or changes its limit. One that is new, or begins a window,
+// has spent that much.
+func (l *Ledger) PutBudget(on Key, name string, limit, every, spent int64) error {
+	if l.Accounts[on.Account] == nil {
+		return ErrNoAccount
+	}
+	b := l.budgetsOn(on)[name]
+	if b == nil {
+		b = &Budget{Every: every, Window: -1}
+		l.Budgets[on][name] = b
+	}
+	if b.window(l.Now) > b.Window {
+		b.Window, b.Spent = b.window(l.Now), spent
+	}
+	b.Limit = limit
+	return nil
+}
+
+func (l *Ledger) budgetsOn(on Key) map[string]*Budget {
+	if l.Budgets[on] == nil {
+		l.Budgets[on] = map[string]*Budget{}
+	}
+	return l.Budgets[on]
+}
+
+// under are the budgets on some things.
+func (l *Ledger) under(path []Key) (all []*Budget) {
+	for _, on := range path {
+		for _, b := range l.Budgets[on] {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// Reserve makes a hold for a key, which counts against the budgets on it and on the rest of its
+// path. It returns what was set aside and what is available then.
+func (l *Ledger) Reserve(id string, k Key, r Request, path ...Key) (amount, available int64, err error) {
+	a, under := l.Accounts[k.Account], l.under(append(path, k))
 	if a == nil {
 		return 0, 0, ErrNoAccount
 	}
-	amount, ok := a.Grant(r, b)
+	amount, ok := a.Grant(r, l.Now, under...)
 	if !ok {
 		return 0, 0, ErrInsufficient
 	}
-	a.Hold(amount, b)
-	l.Open[id] = &Hold{Account: k.Account, Amount: amount, Budget: b}
-	return amount, a.Available(b), nil
+	a.Hold(amount, under...)
+	l.Open[id] = &Hold{Account: k.Account, Amount: amount, Budgets: under}
+	return amount, a.Available(l.Now, under...), nil
 }
 
 // Extend adds to an open hold.
@@ -190,7 +267,7 @@ func (l *Ledger) Extend(id string, more int64) error {
 	case more > l.Available(id):
 		return ErrInsufficient
 	}
-	l.Accounts[h.Account].Hold(more, h.Budget)
+	l.Accounts[h.Account].Hold(more, h.Budgets...)
 	h.Amount += more
 	return nil
 }
@@ -198,7 +275,7 @@ func (l *Ledger) Extend(id string, more int64) error {
 // Available is what an open hold may be extended by.
 func (l *Ledger) Available(id string) int64 {
 	h := l.Open[id]
-	return l.Accounts[h.Account].Available(h.Budget)
+	return l.Accounts[h.Account].Available(l.Now, h.Budgets...)
 }
 
 // Settle ends a hold by its cost. One that has ended keeps its receipt.
@@ -212,7 +289,7 @@ func (l *Ledger) Settle(id string, cost int64) (Receipt, error) {
 	}
 	a := l.Accounts[h.Account]
 	charge, overrun := a.Charge(cost, h.Amount)
-	a.Settle(h.Amount, charge, overrun, h.Budget)
+	a.Settle(l.Now, h.Amount, charge, overrun, h.Budgets...)
 	delete(l.Open, id)
 	l.Receipts[id] = Receipt{h.Amount, charge, overrun}
 	return l.Receipts[id], nil

@@ -24,7 +24,7 @@ func TestWhatASettlementCharges(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a := ledgermodel.Account{Posted: c.posted, Held: c.hold + c.other}
 			charge, overrun := a.Charge(c.cost, c.hold)
-			a.Settle(c.hold, charge, overrun, nil)
+			a.Settle(0, c.hold, charge, overrun)
 			want := ledgermodel.Account{Posted: c.posted - c.charge, Held: c.other, Revenue: c.cost, Overrun: c.overrun}
 			if a != want {
 				t.Errorf("got %+v, want %+v", a, want)
@@ -33,25 +33,37 @@ func TestWhatASettlementCharges(t *testing.T) {
 	}
 }
 
-// A settlement above its hold takes nothing of what is held on the budget for others
-// of the key, and what is given back of it can be spent again.
-func TestABudgetAfterASettlement(t *testing.T) {
+// Windows are of 10: 25 is in the window 2.
+func TestABudgetOverItsWindows(t *testing.T) {
 	for name, c := range map[string]struct {
-		budget            ledgermodel.Budget
-		held, charge      int64
-		left, stillOthers int64
+		budget           ledgermodel.Budget
+		now              int64
+		before           int64 // what is available
+		held, charge     int64
+		after            int64
+		window, nowSpent int64
 	}{
-		"below the hold":                  {ledgermodel.Budget{Left: 5, Held: 3}, 3, 1, 4, 0},
-		"above the hold":                  {ledgermodel.Budget{Left: 5, Held: 3}, 3, 4, 1, 0},
-		"above the budget":                {ledgermodel.Budget{Left: 5, Held: 1}, 1, 6, 0, 0},
-		"above what others of it leave":   {ledgermodel.Budget{Left: 4, Held: 4}, 2, 6, 2, 2},
-		"nothing, the hold is given back": {ledgermodel.Budget{Left: 5, Held: 3}, 3, 0, 5, 0},
+		"below the hold":                   {ledgermodel.Budget{Limit: 5, Held: 3}, 25, 2, 3, 1, 4, 0, 1},
+		"above the hold":                   {ledgermodel.Budget{Limit: 5, Held: 3}, 25, 2, 3, 4, 1, 0, 4},
+		"above the limit":                  {ledgermodel.Budget{Limit: 5, Held: 1}, 25, 4, 1, 6, 0, 0, 6},
+		"above what others of it leave":    {ledgermodel.Budget{Limit: 4, Held: 4}, 25, 0, 2, 3, 0, 0, 3},
+		"nothing, the hold is given back":  {ledgermodel.Budget{Limit: 5, Held: 3, Every: 10, Window: 1, Spent: 5}, 25, 2, 3, 0, 5, 1, 5},
+		"the running window":               {ledgermodel.Budget{Limit: 9, Held: 3, Every: 10, Window: 2, Spent: 4}, 25, 2, 3, 2, 3, 2, 6},
+		"a new window":                     {ledgermodel.Budget{Limit: 9, Held: 3, Every: 10, Window: 1, Spent: 9}, 25, 6, 3, 2, 7, 2, 2},
+		"a clock that was set back":        {ledgermodel.Budget{Limit: 9, Held: 3, Every: 10, Window: 3, Spent: 4}, 25, 2, 3, 2, 3, 3, 6},
+		"a raise":                          {ledgermodel.Budget{Limit: 4, Held: 3, Raise: 2, Until: 26}, 25, 3, 3, 2, 4, 0, 2},
+		"a raise that is over":             {ledgermodel.Budget{Limit: 4, Held: 3, Raise: 2, Until: 25}, 25, 1, 3, 2, 2, 0, 2},
+		"a limit below what is held of it": {ledgermodel.Budget{Limit: 1, Held: 3}, 25, 0, 3, 0, 1, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := ledgermodel.Account{Posted: 20, Held: c.budget.Held}, c.budget
-			a.Settle(c.held, c.charge, 0, &b)
-			if want := (ledgermodel.Budget{Left: c.left, Held: c.stillOthers}); b != want {
-				t.Errorf("got %+v, want %+v", b, want)
+			// What the account has is more than any budget.
+			if got := a.Available(c.now, &b); got != c.before {
+				t.Errorf("%d is available before, want %d", got, c.before)
+			}
+			a.Settle(c.now, c.held, c.charge, 0, &b)
+			if got := a.Available(c.now, &b); got != c.after || b.Window != c.window || b.Spent != c.nowSpent {
+				t.Errorf("%d is available after, %+v, want %d", got, b, c.after)
 			}
 		})
 	}

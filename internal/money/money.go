@@ -68,8 +68,12 @@ type Payer struct {
 	Name    string // of the key; may be empty
 }
 
-// refused names the key of a budget that does not cover a request.
+// refused names the key of a key's budget that does not cover a request.
 func (p *Payer) refused(err error) error {
+	var e *billing.BudgetExceeded
+	if errors.As(err, &e) && e.Budget.Subject.Kind != billing.OnKey {
+		return err
+	}
 	return fault.From(err).With(func(e *fault.Error) {
 		e.Message = fmt.Sprintf("Key %q: %s", cmp.Or(p.Name, p.Key), e.Message)
 	})

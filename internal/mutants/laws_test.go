@@ -101,7 +101,7 @@ var chapters = []chapter{
 			mutants: []mutant{
 				{"an unknown length takes all of a balance", "internal/ledger/balance.go", "return b.Posted - b.Held - b.Posted/2", "return b.Posted - b.Held"},
 				{"what is firm is not held", "internal/ledger/amounts.go", "if amount < a.Firm && a.Firm <= available {", "if false && amount < a.Firm {"},
-				{"a firm cost runs beside another hold of its budget", "internal/ledger/amounts.go", "(p.Account.holds() || p.Budget.holds())", "p.Account.holds()"},
+				{"a firm cost runs beside another hold of its budget", "internal/ledger/amounts.go", "p.holds()", "p.Account.holds()"},
 				{"a hold is below the least that is worth a start", "internal/ledger/amounts.go", "amount = max(a.Least, min(amount, a.Bound, available))", "amount = min(amount, a.Bound, available)"},
 			},
 		},
@@ -156,11 +156,12 @@ var chapters = []chapter{
 			says: "A customer pays at most what was held and what else the account has. The rest is the operator's, and both are in the receipt. Budgets and sums follow.",
 			test: inMemory + "TheLedgerBehavesAsItsModel",
 			mutants: []mutant{
-				{"the whole cost is charged", "internal/ledger/balance.go", "charge := max(min(cost, r.Hold+available), 0)", "charge := cost"},
-				{"no more than the hold is charged", "internal/ledger/balance.go", "charge := max(min(cost, r.Hold+available), 0)", "charge := max(min(cost, r.Hold), 0)"},
+				{"the whole cost is charged", "internal/ledger/balance.go", "charge = max(min(cost, r.Hold+available), 0)", "charge = cost"},
+				{"no more than the hold is charged", "internal/ledger/balance.go", "charge = max(min(cost, r.Hold+available), 0)", "charge = max(min(cost, r.Hold), 0)"},
 				{"what is held counts as available", "internal/ledger/balance.go", "\treturn b.Posted - b.Held\n}", "\treturn b.Posted\n}"},
-				{"a budget bounds no hold", "internal/ledger/balance.go", "return min(p.Account.Available(), p.Budget.Available())", "return p.Account.Available()"},
-				{"a charge takes what other holds of the budget have", "internal/ledger/balance.go", "b.Posted = max(b.Posted-charge, b.Held)", "b.Posted -= charge"},
+				{"a budget bounds no hold", "internal/ledger/balance.go", "\t\tavailable = min(available, b.Available(p.Now))\n", "\t\t_ = b\n"},
+				{"a budget does not count what is charged", "internal/ledger/budget.go", "b.Spent, b.Since = AddCapped(b.Spent, charge), min(b.Since, now)", "b.Since = min(b.Since, now)"},
+				{"a budget keeps a hold that has ended", "internal/ledger/budget.go", "\tb.Held -= held\n\tif charge", "\tif charge"},
 				{"a settlement keeps its hold", "internal/ledger/balance.go", "\t\tb.Held -= held\n", ""},
 				{"a second settlement is made", "store/memory/ledger.go", "\tif r.settled() {\n\t\treturn r.receipt, nil\n\t}\n", ""},
 			},
@@ -169,7 +170,7 @@ var chapters = []chapter{
 			says: "No charge is below zero, even of a damaged balance.",
 			test: "internal/ledger.TestNoChargeIsBelowZero",
 			mutants: []mutant{
-				{"a negative balance is paid out", "internal/ledger/balance.go", "charge := max(min(cost, r.Hold+available), 0)", "charge := min(cost, r.Hold+available)"},
+				{"a negative balance is paid out", "internal/ledger/balance.go", "charge = max(min(cost, r.Hold+available), 0)", "charge := min(cost, r.Hold+available)"},
 			},
 		},
 		{
@@ -556,6 +557,78 @@ var chapters = []chapter{
 			test: "internal/retryqueue.TestAFullQueueTakesNoMoreAndADrainTriesEachItemOnce",
 			mutants: []mutant{
 				{"the queue has no bound", "internal/retryqueue/retryqueue.go", "\tif q.size >= q.options.Size {", "\tif q.size < 0 {"},
+			},
+		},
+	}},
+	{"Budgets", []law{
+		{
+			says: "No more is spent and held than a budget's limit: of ten thousand requests at once on a budget for a hundred, a hundred succeed.",
+			test: inMemory + "OfTenThousandRequestsAtOnceOnABudgetForAHundredExactlyAHundredSucceed",
+			mutants: []mutant{
+				{"what is held is available", "internal/ledger/budget.go", "return max(b.left(now)-b.Held, 0)", "return b.left(now)"},
+				{"what is spent is available", "internal/ledger/budget.go", "b.Limit+b.raise(now)-b.used(now)", "b.Limit+b.raise(now)"},
+			},
+		},
+		{
+			says: "A request counts against all budgets on its path, at most eight, and the one that has the least bounds it.",
+			test: inMemory + "ARequestCountsAgainstEightBudgetsAndAgainstNoMore",
+			mutants: []mutant{
+				{"any number of budgets", "internal/ledger/budget.go", "if len(budgets) <= billing.MaxBudgets {", "if true {"},
+				{"only one budget is charged", "internal/ledger/balance.go", "\tfor _, b := range p.Budgets {\n\t\tb.settle(p.Now, r.Hold, charge)", "\tfor _, b := range p.Budgets[:min(len(p.Budgets), 1)] {\n\t\tb.settle(p.Now, r.Hold, charge)"},
+			},
+		},
+		{
+			says: "A charge belongs to the window in which it is settled, and what is held counts in whatever window runs.",
+			test: inMemory + "AChargeBelongsToTheWindowInWhichItIsSettled",
+			mutants: []mutant{
+				{"a charge belongs to the window before", "internal/ledger/budget.go", "\tb.roll(now)\n\tb.Spent, b.Since = AddCapped", "\tb.Spent, b.Since = AddCapped"},
+				{"a new window forgets what is held", "internal/ledger/budget.go", "b.Begins, b.Since, b.Spent = from, from, 0", "b.Begins, b.Since, b.Spent, b.Held = from, from, 0, 0"},
+				{"a window never ends", "internal/ledger/budget.go", "if now < b.from || now >= b.until {", "if b.until == 0 {"},
+			},
+		},
+		{
+			says: "A clock that is set back gives no second allowance.",
+			test: inMemory + "AClockThatIsSetBackGoesOnInTheLaterWindow",
+			mutants: []mutant{
+				{"the earlier window has nothing spent", "internal/ledger/budget.go", "if from, _ := b.window(now); b.Begins < from {\n\t\treturn 0", "if from, _ := b.window(now); b.Begins != from {\n\t\treturn 0"},
+				{"the earlier window begins again", "internal/ledger/budget.go", "if from, _ := b.window(now); b.Begins < from {\n\t\tb.Begins", "if from, _ := b.window(now); b.Begins != from {\n\t\tb.Begins"},
+			},
+		},
+		{
+			says: "A window is that of the calendar of its zone, over short months, leap days and clocks that are set.",
+			test: "billing.TestAWindowIsThatOfItsCalendar",
+			mutants: []mutant{
+				{"a month has 31 days", "billing/budget.go", "min(first, last)", "max(min(first, last), first)"},
+				{"an hour that is repeated begins a day twice", "billing/budget.go", "before, shows := at(-furthest)", "before, shows := at(furthest)"},
+				{"a day has 24 hours", "billing/budget.go", "_, offset := shown.Add(other).In(zone).Zone()", "_, offset := shown.AddDate(0, -6, 0).In(zone).Zone()"},
+			},
+		},
+		{
+			says: "A raise ends at its time.",
+			test: inMemory + "ARaiseAddsToTheLimitUntilItEnds",
+			mutants: []mutant{
+				{"it stays", "internal/ledger/budget.go", "if now < b.RaisedUntil {", "if b.RaisedUntil > 0 {"},
+			},
+		},
+		{
+			says: "A budget whose limit is changed keeps what it has spent and what it holds.",
+			test: inMemory + "AChangedBudgetKeepsWhatItHasSpentAndHolds",
+			mutants: []mutant{
+				{"it begins anew", "internal/ledger/budget.go", "if !fresh && b.Begins >= from {\n\t\treturn nil\n\t}", "if !fresh {\n\t\tb.Spent = 0\n\t\treturn nil\n\t}"},
+			},
+		},
+		{
+			says: "A budget on something old has spent what usage says of the running window.",
+			test: inMemory + "ABudgetOnSomethingOldBeginsWithTheRunningWindow",
+			mutants: []mutant{
+				{"it has spent nothing", "internal/ledger/budget.go", "b.Begins, b.Since, b.Spent = from, since, spent", "b.Begins, b.Since, b.Spent = from, since, 0*spent"},
+			},
+		},
+		{
+			says: "A budget that another process changed after it was read is not overdrawn.",
+			test: "store/postgres.TestABudgetThatIsChangedAfterItWasReadIsNotOverdrawn",
+			mutants: []mutant{
+				{"the row is written as it was decided", "store/budgets.go", " AND amount = c.column8", ""},
 			},
 		},
 	}},

@@ -14,10 +14,10 @@ import (
 // account is one customer in a [Ledger].
 type account struct {
 	name    string
-	balance *ledger.Balance // nil where the ledger only counts
-	opening billing.Money   // the credit that it was made with
-	budgets map[string]*ledger.Balance
-	credits map[string]billing.Money // by reference
+	balance *ledger.Balance                      // nil where the ledger only counts
+	opening billing.Money                        // the credit that it was made with
+	budgets map[billing.Subject][]*ledger.Budget // in force
+	credits map[string]billing.Money             // by reference
 	usage   map[tallyKey]*tally
 	waste   map[wasteKey]billing.WasteRow
 }
@@ -25,7 +25,7 @@ type account struct {
 // newAccount adds an account; the caller holds the lock.
 func (l *memoryLedger) newAccount(name string) *account {
 	a := &account{
-		name: name, budgets: map[string]*ledger.Balance{}, credits: map[string]billing.Money{}, usage: map[tallyKey]*tally{}, waste: map[wasteKey]billing.WasteRow{},
+		name: name, budgets: map[billing.Subject][]*ledger.Budget{}, credits: map[string]billing.Money{}, usage: map[tallyKey]*tally{}, waste: map[wasteKey]billing.WasteRow{},
 	}
 	if !l.options.Count {
 		a.balance = &ledger.Balance{}
@@ -102,42 +102,6 @@ func (l *memoryLedger) Credit(_ context.Context, name string, amount billing.Mon
 func (l *memoryLedger) credit(a *account, amount billing.Money) {
 	l.sums.Credited += amount
 	a.balance.Posted += amount
-}
-
-// SetBudget implements [billing.Accounts]. A request that is running keeps the budget
-// it started with.
-func (l *memoryLedger) SetBudget(_ context.Context, name, key string, budget *billing.Money) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if budget != nil && l.options.Count {
-		return ledger.ErrCountsOnly("budget")
-	}
-	a, err := l.account(name)
-	if err == nil {
-		err = ledger.CheckBudget(key, budget)
-	}
-	switch {
-	case err != nil:
-		return err
-	case budget == nil:
-		delete(a.budgets, key)
-	default:
-		a.budgets[key] = &ledger.Balance{Posted: *budget}
-	}
-	return nil
-}
-
-// BudgetsOf implements [billing.Accounts]. It never fails.
-func (l *memoryLedger) BudgetsOf(_ context.Context, keys []billing.KeyOf) (map[billing.KeyOf]billing.Money, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	left := make(map[billing.KeyOf]billing.Money)
-	for _, k := range keys {
-		if a := l.accounts[k.Account]; a != nil && a.budgets[k.Key] != nil {
-			left[k] = a.budgets[k.Key].Available()
-		}
-	}
-	return left, nil
 }
 
 // EnsureAccount implements [billing.Accounts].

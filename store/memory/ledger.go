@@ -69,13 +69,15 @@ type memoryLedger struct {
 	receipts []*request          // the newest that were settled, as many as are kept
 	settled  int                 // how many ever were
 	sums     ledger.Sums         // of all accounts
+
+	lastBudget int64 // id
 }
 
 // NewLedger returns an empty ledger. It is safe for concurrent use.
 //
-// It holds the cost of a request's bound, or less if the account and the key's budget can
+// It holds the cost of a request's bound, or less if the account and the budgets can
 // spare no more. What a request costs above its hold is taken from what the account has
-// available, even above the key's budget. The rest is the operator's, as the receipt's
+// available, even above the budgets. The rest is the operator's, as the receipt's
 // Overrun.
 //
 // A hold of an unknown account is fault.PermissionDenied. These are fault.InternalError: a
@@ -122,8 +124,16 @@ func (l *memoryLedger) Reserve(_ context.Context, r billing.HoldRequest) (billin
 	if err != nil {
 		return billing.Hold{}, err
 	}
-	h := &request{price: r.Price, account: a, payer: ledger.Payer{Account: a.balance, Budget: a.budgets[r.Key], Sums: &l.sums}, receipt: billing.Receipt{
-		ID: r.RequestID, CreatedAt: l.now(), Account: a.name, Key: r.Key,
+	budgets, err := a.budgetsOf(&r)
+	if err == nil && l.options.Count && len(budgets) > 0 {
+		amounts, err = ledger.AmountsOf(&r)
+	}
+	if err != nil {
+		return billing.Hold{}, err
+	}
+	now := l.now()
+	h := &request{price: r.Price, account: a, payer: ledger.Payer{Account: a.balance, Budgets: budgets, Now: now.UnixNano(), Sums: &l.sums}, receipt: billing.Receipt{
+		ID: r.RequestID, CreatedAt: now, Account: a.name, Key: r.Key,
 		Operation: r.Operation, Model: r.Model, PriceVersion: r.Price.Version(),
 	}}
 	if h.receipt.Hold, err = h.payer.Reserve(amounts); err != nil {
@@ -144,6 +154,7 @@ func (l *memoryLedger) Extend(_ context.Context, h billing.Hold, soFar billing.U
 	if r.settled() {
 		return ledger.ErrHoldEnded()
 	}
+	r.payer.Now = l.now().UnixNano()
 	if more, err = r.payer.Extend(&soFar, more); err != nil {
 		return err
 	}
@@ -169,6 +180,7 @@ func (l *memoryLedger) Settle(_ context.Context, h billing.Hold, u billing.Usage
 		return billing.Receipt{}, err
 	}
 	at := l.now() // before any money moves: it is the caller's code
+	r.payer.Now = at.UnixNano()
 	if r.available, err = r.payer.Settle(&r.receipt, r.price, u, &outcome, at); err != nil {
 		return billing.Receipt{}, err
 	}
@@ -220,7 +232,7 @@ type request struct {
 	receipt billing.Receipt
 	price   *billing.Price
 	account *account
-	payer   ledger.Payer // the budget is the key's as it was when the hold was made
+	payer   ledger.Payer // with the budgets that were in force when the hold was made
 
 	available billing.Money     // what else the account could have given when it was captured
 	attempts  []billing.Attempt // that failed
@@ -244,6 +256,7 @@ func (l *memoryLedger) OpenHolds(context.Context) ([]billing.OpenHold, error) {
 	var open []billing.OpenHold
 	for _, r := range l.requests {
 		if !r.settled() {
+			r.payer.Now = l.now().UnixNano()
 			open = append(open, billing.OpenHold{Hold: r.asHold(), CreatedAt: r.receipt.CreatedAt, SoFar: r.receipt.Usage})
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
-// Verify checks the invariants I1 to I4, I6, I7 and I10 of docs/reference/billing.md and names
+// Verify checks the invariants I1 to I4, I6, I7, I10 and I12 of docs/reference/billing.md and names
 // the first that does not hold, as fault.InternalError. I5 and I8 speak of expiry
 // and of a disk, which a ledger in memory does not have. The checks of single
 // captures (I4, I6) cover the receipts that are still kept, and I10 is checked while
@@ -20,7 +20,7 @@ import (
 func (l *memoryLedger) Verify(context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, check := range [...]func() string{l.badSum, l.badHold, l.badReceipt} {
+	for _, check := range [...]func() string{l.badSum, l.badHold, l.badReceipt, l.badBudget} {
 		if broken := check(); broken != "" {
 			return fault.New(fault.InternalError, "The ledger is inconsistent. "+broken)
 		}
@@ -64,15 +64,10 @@ func (l *memoryLedger) badHold() string {
 	owner := map[*ledger.Balance]string{}
 	for _, a := range l.accounts {
 		owner[a.balance] = a.name
-		for _, budget := range a.budgets {
-			owner[budget] = a.name
-		}
 	}
 	for _, r := range l.requests {
 		if !r.settled() {
 			held[r.payer.Account] += r.receipt.Hold
-			held[r.payer.Budget] += r.receipt.Hold
-			owner[r.payer.Budget] = r.account.name
 		}
 	}
 	delete(owner, nil) // bounds nothing

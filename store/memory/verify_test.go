@@ -62,8 +62,10 @@ func TestVerifyNamesTheInvariantThatABrokenLedgerBreaks(t *testing.T) {
 		{"less than nothing held", "I2", func(l *memoryLedger) { l.accounts["acme"].balance.Held = -1 }},
 		{"a hold without a request", "I3", func(l *memoryLedger) { delete(l.requests, "open") }},
 		{"a request without its hold", "I3", func(l *memoryLedger) { l.requests["open"].receipt.Hold++ }},
-		{"a budget without its hold", "I3", func(l *memoryLedger) { l.accounts["acme"].budgets["k1"].Held-- }},
-		{"an overdrawn budget", "I2", func(l *memoryLedger) { l.accounts["acme"].budgets["k1"].Posted = -1 }},
+		{"a budget without its hold", "I3", func(l *memoryLedger) { l.accounts["acme"].budgets[billing.KeySubject("k1")][0].Held-- }},
+		{"a budget that counted more than its key was charged", "I12", func(l *memoryLedger) {
+			l.accounts["acme"].budgets[billing.KeySubject("k1")][0].Spent += 100 * billing.One
+		}},
 		{"a capture of another amount", "I10", func(l *memoryLedger) { l.requests["captured"].receipt.Charge-- }},
 		{"another overrun", "I10", func(l *memoryLedger) { l.requests["overrun"].receipt.Overrun++ }},
 		{"a captured hold that says released", "I4", func(l *memoryLedger) { l.requests["captured"].receipt.Status = billing.Released }},

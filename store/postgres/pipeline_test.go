@@ -25,7 +25,7 @@ func TestABudgetThatIsChangedAfterItWasReadIsNotOverdrawn(t *testing.T) {
 		return sqlhook.Wrap(c, func(s sqlhook.Step, do func() error) error {
 			if armed && strings.HasPrefix(s.Query, "UPDATE budget ") {
 				change.Do(func() {
-					if _, err := admin.ExecContext(context.Background(), "UPDATE budget SET posted = 0; UPDATE budget_entry SET amount = 0"); err != nil {
+					if _, err := admin.ExecContext(context.Background(), "UPDATE budget SET amount = 0; UPDATE budget_entry SET amount = 0"); err != nil {
 						t.Error(err)
 					}
 				})

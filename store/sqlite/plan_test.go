@@ -52,7 +52,7 @@ func (s *statements) around(step sqlhook.Step, do func() error) error {
 var (
 	growing  = regexp.MustCompile(`^SCAN (receipt|entry|usage_hour|attempt|answer|account|budget|key|task|notice|response|r|named)\b`)
 	partial  = regexp.MustCompile(` INDEX task_by_lease$`) // of open tasks only
-	mayScan  = regexp.MustCompile(`^SELECT COUNT\(\*\), CAST\(COALESCE\(SUM\(posted |^SELECT (id|key_id), held, (posted|'') FROM |^SELECT id, budgets, COALESCE\(n, 0\) FROM account | ORDER BY \w+ DESC LIMIT 1$`)
+	mayScan  = regexp.MustCompile(`^SELECT COUNT\(\*\), CAST\(COALESCE\(SUM\(posted |^SELECT (id|key_id), held, (posted|'') FROM |^SELECT id, held FROM budget$|^SELECT b\.id, .* FROM budget AS b |^SELECT budget, kind, amount FROM budget_entry |^SELECT id, budgets, COALESCE\(n, 0\) FROM account | ORDER BY \w+ DESC LIMIT 1$`)
 	hasPlans = regexp.MustCompile(`^(SELECT|INSERT|UPDATE|DELETE|WITH) `)
 )
 

@@ -51,6 +51,10 @@ func (m *model) steps() map[string]func(*rapid.T) {
 		"create account": m.createAccount,
 		"credit":         m.credit,
 		"set budget":     m.setBudget,
+		"put budget":     m.putBudget,
+		"raise budget":   m.raiseBudget,
+		"reset budget":   m.resetBudget,
+		"delete budget":  m.deleteBudget,
 		"reserve":        m.reserve,
 		"reserve more":   m.reserve, // the step that most others need
 		"extend":         m.extend,
@@ -99,8 +103,10 @@ func checkModelAlone(t testing.TB, open func(o memory.LedgerOptions) Ledger) {
 }
 
 func newModel(t testing.TB, rt *rapid.T, at time.Time) *model {
+	reference := ledgermodel.New()
+	reference.Now = at.UnixNano()
 	return &model{
-		t: rt, clock: at, reference: ledgermodel.New(), open: map[string]*modelHold{},
+		t: rt, clock: at, reference: reference, open: map[string]*modelHold{},
 		price: price(t, billing.Rate{Unit: billing.Character, Amount: "0.001"}),
 	}
 }
@@ -172,6 +178,102 @@ func (m *model) setBudget(*rapid.T) {
 	})
 }
 
+// modelPeriods are the windows of budgets by the names that the reference has for them. "" is
+// that of SetBudget.
+var modelPeriods = map[string]time.Duration{"": 0, "hour": time.Hour, "7h": 7 * time.Hour}
+
+// subject is what a budget of an account may be on.
+func (m *model) subject(account string) (ledgermodel.Key, billing.Subject) {
+	name := rapid.SampledFrom([]string{"", "k1", "k2", "group"}).Draw(m.t, "subject")
+	on := billing.KeySubject(name)
+	switch name {
+	case "":
+		on = billing.AccountSubject(account)
+	case "group":
+		on = billing.Subject{Kind: billing.OnGroup, Account: account, Name: name}
+	}
+	return ledgermodel.Key{Account: account, Name: name}, on
+}
+
+// charged is what a subject was charged in the running window, by the hour.
+func (m *model) charged(on billing.Subject, account string, every time.Duration) (sum int64) {
+	var since time.Time
+	if every > 0 {
+		since = time.Unix(0, m.clock.UnixNano()/int64(every)*int64(every)).Truncate(time.Hour)
+	}
+	for i := range m.settled {
+		if r := &m.settled[i]; r.Account == account && !r.SettledAt.Before(since) && (on.Kind == billing.OnAccount || on == billing.KeySubject(r.Key)) {
+			sum += int64(r.Charge)
+		}
+	}
+	return sum
+}
+
+func (m *model) putBudget(*rapid.T) {
+	account := m.key().Account
+	k, on := m.subject(account)
+	name, limit := rapid.SampledFrom(slices.Sorted(maps.Keys(modelPeriods))).Draw(m.t, "period"), m.count(0, 80)
+	every := modelPeriods[name]
+	want := m.reference.PutBudget(k, name, limit, int64(every), m.charged(on, account, every))
+	if want == nil {
+		m.committing()
+	}
+	m.onEach(want, func(l Ledger) error {
+		got, err := l.PutBudget(context.Background(), account, on, billing.BudgetSpec{Limit: billing.Money(limit), Every: billing.Period(name)}, billing.By{})
+		if want == nil && (int64(got.Spent) != m.reference.Budgets[k][name].Spent || int64(got.Held) != m.reference.Budgets[k][name].Held) {
+			m.t.Fatalf("%T: put %+v, want %+v", l, got, m.reference.Budgets[k][name])
+		}
+		return err
+	})
+}
+
+// onBudget does something to a budget in force, of the reference and of each ledger. The
+// reference deletes it where reference is nil.
+func (m *model) onBudget(reference func(b *ledgermodel.Budget), do func(l Ledger, b billing.Budget) error) {
+	account := m.key().Account
+	k, on := m.subject(account)
+	names := slices.Sorted(maps.Keys(m.reference.Budgets[k]))
+	if len(names) == 0 {
+		m.t.Skip("there is no budget")
+	}
+	name := rapid.SampledFrom(names).Draw(m.t, "period")
+	if reference != nil {
+		reference(m.reference.Budgets[k][name])
+	} else {
+		delete(m.reference.Budgets[k], name)
+	}
+	m.committing()
+	m.onEach(nil, func(l Ledger) error {
+		all, err := l.Budgets(context.Background(), billing.BudgetQuery{Account: account, Subjects: []billing.Subject{on}})
+		for _, b := range all {
+			if string(b.Spec.Every) == name {
+				return do(l, b)
+			}
+		}
+		m.t.Fatalf("%T: there is no budget %q on %s: %+v, %v", l, name, on, all, err)
+		return err
+	})
+}
+
+func (m *model) raiseBudget(*rapid.T) {
+	amount, until := m.count(0, 40), m.clock.Add(time.Duration(m.count(1, 90))*time.Minute)
+	m.onBudget(func(b *ledgermodel.Budget) { b.Raise, b.Until = amount, until.UnixNano() }, func(l Ledger, b billing.Budget) error {
+		return l.RaiseBudget(context.Background(), b.Account, b.ID, billing.Money(amount), until, billing.By{Actor: "model"})
+	})
+}
+
+func (m *model) resetBudget(*rapid.T) {
+	m.onBudget(func(b *ledgermodel.Budget) { b.Reset(m.reference.Now) }, func(l Ledger, b billing.Budget) error {
+		return l.ResetBudget(context.Background(), b.Account, b.ID, billing.By{})
+	})
+}
+
+func (m *model) deleteBudget(*rapid.T) {
+	m.onBudget(nil, func(l Ledger, b billing.Budget) error {
+		return l.DeleteBudget(context.Background(), b.Account, b.ID, billing.By{})
+	})
+}
+
 func (m *model) reserve(*rapid.T) {
 	k := m.key()
 	r := ledgermodel.Request{
@@ -180,14 +282,27 @@ func (m *model) reserve(*rapid.T) {
 	}
 	m.ids++
 	id := fmt.Sprintf("r%d-%04d", m.run, m.ids)
-	amount, available, want := m.reference.Reserve(id, k, r)
+	path := []ledgermodel.Key{{Account: k.Account}}
+	var subjects []billing.Subject
+	if m.count(0, 1) > 0 {
+		path = append(path, ledgermodel.Key{Account: k.Account, Name: "group"})
+		subjects = []billing.Subject{{Kind: billing.OnGroup, Account: k.Account, Name: "group"}}
+	}
+	under := 0
+	for _, on := range append(path, k) {
+		under += len(m.reference.Budgets[on])
+	}
+	if under > billing.MaxBudgets {
+		m.t.Skip("too many budgets")
+	}
+	amount, available, want := m.reference.Reserve(id, k, r, path...)
 	if want == nil {
 		m.committing()
 	}
 	m.onEach(want, func(l Ledger) error {
 		h, err := l.Reserve(context.Background(), billing.HoldRequest{
 			Account: k.Account, Key: k.Name, RequestID: id, Model: "talker", Price: m.price,
-			Bound: chars(r.Bound), Least: chars(r.Least), Usual: chars(r.Usual), Firm: chars(r.Firm),
+			Bound: chars(r.Bound), Least: chars(r.Least), Usual: chars(r.Usual), Firm: chars(r.Firm), Subjects: subjects,
 		})
 		if want == nil {
 			if int64(h.Amount) != amount || int64(h.Available) != available {
@@ -288,13 +403,13 @@ func (m *model) settleAgain(*rapid.T) {
 
 // wait does not go so far that a hold expires: nobody sweeps here.
 func (m *model) wait(t *rapid.T) {
-	next := m.clock.Add(time.Duration(m.count(1, 90)) * time.Minute)
+	next := m.clock.Add(time.Duration(m.count(-20, 90)) * time.Minute) // clocks are set back too
 	for _, h := range m.open {
 		if next.Sub(h.created) >= 6*time.Hour {
 			t.Skip("a hold would expire")
 		}
 	}
-	m.clock = next
+	m.clock, m.reference.Now = next, next.UnixNano()
 	m.set(m.clock)
 }
 
@@ -342,6 +457,7 @@ func (m *model) check(*rapid.T) {
 			return err
 		})
 	}
+	m.checkBudgets()
 	m.onEach(nil, func(l Ledger) error {
 		open, told, err := openHolds(ctx, l)
 		if told && len(open) != len(m.open) {
@@ -354,5 +470,37 @@ func (m *model) check(*rapid.T) {
 			}
 		}
 		return err
+	})
+}
+
+// checkBudgets compares the budgets in force with the reference.
+func (m *model) checkBudgets() {
+	want := map[string]int64{}
+	for on, budgets := range m.reference.Budgets {
+		for name, b := range budgets {
+			shown := on.Name
+			if shown == "" {
+				shown = on.Account
+			}
+			want[fmt.Sprintf("%s: %s of %s", on.Account, name, shown)] = b.Held
+		}
+	}
+	m.onEach(nil, func(l Ledger) error {
+		got := map[string]int64{}
+		for account := range m.reference.Accounts {
+			all, err := l.Budgets(context.Background(), billing.BudgetQuery{Account: account})
+			if err != nil {
+				return err
+			}
+			for _, b := range all {
+				shown := b.Subject.Name
+				if shown == "" {
+					shown = account
+				}
+				got[fmt.Sprintf("%s: %s of %s", account, b.Spec.Every, shown)] = int64(b.Held)
+			}
+		}
+		m.same(l, got, want)
+		return nil
 	})
 }

@@ -190,7 +190,7 @@ func RunLedger(t *testing.T, open func(o memory.LedgerOptions) Ledger) {
 // ledgerRules are the tests that every ledger has to pass.
 func ledgerRules() map[string]func(ledgerTest) {
 	all := map[string]func(ledgerTest){}
-	for _, group := range [...]map[string]func(ledgerTest){holdTests, settlementTests, accountTests, usageTests, attemptTests} {
+	for _, group := range [...]map[string]func(ledgerTest){holdTests, settlementTests, accountTests, budgetTests, usageTests, attemptTests} {
 		maps.Copy(all, group)
 	}
 	return all

@@ -39,8 +39,8 @@ var verifyTests = map[string]func(dbTest){
 		b.checkpoint(b.reserve("open", 1))
 		for _, statement := range []string{
 			"UPDATE account SET held = posted + 1", "UPDATE account SET held = -1", "UPDATE account SET posted = held - 1",
-			"UPDATE budget SET held = posted + 1", "UPDATE budget SET held = -1",
-			"INSERT INTO hold SELECT * FROM hold", "INSERT INTO budget (account, key_id, posted, held, ended) SELECT account, key_id, 0, 0, ended FROM budget",
+			"UPDATE budget SET spent = -1", "UPDATE budget SET held = -1", "UPDATE budget SET amount = -1",
+			"INSERT INTO hold SELECT * FROM hold",
 		} {
 			if err := b.place.Exec(b.t.Context(), statement); err == nil {
 				b.t.Errorf("it took %q", statement)
@@ -186,7 +186,7 @@ var corruptions = []corruption{
 	{"a loss that no entry explains", "I7", "UPDATE account SET overrun = overrun + 1", "UPDATE account SET overrun = overrun - 1"},
 	{"a hold that no balance knows", "I3", "UPDATE hold SET amount = amount + 1", "UPDATE hold SET amount = amount - 1"},
 	{"an account that holds for nobody", "I3", "UPDATE account SET held = held + 1", "UPDATE account SET held = held - 1"},
-	{"a budget that holds for nobody", "I3", "UPDATE budget SET posted = posted + 1, held = held + 1", "UPDATE budget SET posted = posted - 1, held = held - 1"},
+	{"a budget that holds for nobody", "I3", "UPDATE budget SET held = held + 1", "UPDATE budget SET held = held - 1"},
 	{"a hold of nobody", "I3", "UPDATE hold SET account = 'x'", "UPDATE hold SET account = 'acme'"},
 	{"a hold that should have ended", "I5", "UPDATE hold SET expires_at = 5", "UPDATE hold SET expires_at = 4102444800000000000"},
 	{"an open hold that was settled", "I4", "UPDATE receipt SET id = 'open' WHERE id = 'released'", "UPDATE receipt SET id = 'released' WHERE id = 'open'"},
@@ -218,15 +218,18 @@ var corruptions = []corruption{
 	{"a receipt of another price", "I11", "UPDATE receipt SET price_number = NULL WHERE id = 'captured'", "UPDATE receipt SET price_number = (SELECT number FROM price) WHERE id = 'captured'"},
 	{"a negative charge", "I6", "UPDATE receipt SET charge = -charge WHERE id = 'captured'", "UPDATE receipt SET charge = -charge WHERE id = 'captured'"},
 	{"a negative overrun", "I6", "UPDATE receipt SET overrun = -1 WHERE id = 'captured'", "UPDATE receipt SET overrun = 0 WHERE id = 'captured'"},
-	{"a budget of more than its limit", "I12", "UPDATE budget SET posted = posted + 15000000000 WHERE key_id = 'k1'", "UPDATE budget SET posted = posted - 15000000000 WHERE key_id = 'k1'"},
-	{"a budget that has spent less than its key", "I12", "UPDATE budget SET posted = posted + 9000000000 WHERE key_id = 'k1'", "UPDATE budget SET posted = posted - 9000000000 WHERE key_id = 'k1'"},
-	{"a budget that has spent more than its key", "I12", "UPDATE budget SET posted = posted - 1 WHERE key_id = 'k1'", "UPDATE budget SET posted = posted + 1 WHERE key_id = 'k1'"},
-	{"a budget of another limit", "I12", "UPDATE budget_entry SET amount = amount - 15000000000 WHERE key_id = 'k1'", "UPDATE budget_entry SET amount = amount + 15000000000 WHERE key_id = 'k1'"},
+	{"a hold that lists no budget", "I3", "UPDATE hold SET budgets = '' WHERE id = 'open'", "UPDATE hold SET budgets = (SELECT CAST(id AS TEXT) FROM budget WHERE subject = 'key:k1') WHERE id = 'open'"},
+	{"a budget that has counted less than its key was charged", "I12", "UPDATE budget SET spent = spent - 1 WHERE subject = 'key:k1'", "UPDATE budget SET spent = spent + 1 WHERE subject = 'key:k1'"},
+	{"a budget that has counted more than its key was charged", "I12", "UPDATE budget SET spent = spent + 1 WHERE subject = 'key:k1'", "UPDATE budget SET spent = spent - 1 WHERE subject = 'key:k1'"},
+	{"a budget of another limit", "I12", "UPDATE budget SET amount = amount + 1", "UPDATE budget SET amount = amount - 1"},
+	{"a budget of other terms", "I12", "UPDATE budget SET terms = '{}'", "UPDATE budget SET terms = (SELECT terms FROM budget_entry WHERE budget = id)"},
+	{"a budget that nobody raised", "I12", "UPDATE budget SET raised = 1", "UPDATE budget SET raised = 0"},
 	{"budgets that their account does not count", "I12", "UPDATE account SET budgets = 0", "UPDATE account SET budgets = 2"},
-	{"a budget that is gone", "I12", "DELETE FROM budget WHERE key_id = 'k2'; UPDATE account SET budgets = 1",
-		"INSERT INTO budget (id, account, key_id, posted, held, ended) SELECT budget, account, key_id, amount, 0, FALSE FROM budget_entry WHERE key_id = 'k2'; UPDATE account SET budgets = 2"},
-	{"a budget that nobody lifted", "I12", "UPDATE budget SET ended = TRUE WHERE key_id = 'k1'; UPDATE account SET budgets = 1",
-		"UPDATE budget SET ended = FALSE WHERE key_id = 'k1'; UPDATE account SET budgets = 2"},
+	{"a budget that is gone", "I12", "DELETE FROM budget WHERE subject = 'key:k2'; UPDATE account SET budgets = 1",
+		"INSERT INTO budget (id, account, subject, terms, amount, raised, raised_until, begins, since, spent, held, ended)" +
+			" SELECT budget, 'acme', 'key:k2', terms, amount, 0, 0, 0, 0, 0, 0, FALSE FROM budget_entry WHERE amount = 1000000000; UPDATE account SET budgets = 2"},
+	{"a budget that nobody deleted", "I12", "UPDATE budget SET ended = TRUE WHERE subject = 'key:k1'; UPDATE account SET budgets = 1",
+		"UPDATE budget SET ended = FALSE WHERE subject = 'key:k1'; UPDATE account SET budgets = 2"},
 	{"days that cannot have been archived", "I10", "INSERT INTO setting (name, value) VALUES ('archived', '1900000000000000000')", "DELETE FROM setting WHERE name = 'archived'"},
 	{"failed attempts that are gone", "I10", "UPDATE attempt SET receipt = receipt || '0' WHERE number = 1", "UPDATE attempt SET receipt = 'captured'"},
 	{"a failed attempt of another waste", "I10", "UPDATE attempt SET waste = waste + 1 WHERE number = 2", "UPDATE attempt SET waste = waste - 1 WHERE number = 2"},
