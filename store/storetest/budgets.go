@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,18 @@ func (d ledgerTest) wantBudget(on billing.Subject, limit, spent, held int64) bil
 		d.t.Fatalf("%s: limit, spent, held are %s, want %s", on, got, want)
 	}
 	return b
+}
+
+// budgetOf is the budget of a period on a subject of acme.
+func (d ledgerTest) budgetOf(on billing.Subject, every billing.Period) billing.Budget {
+	d.t.Helper()
+	all, err := d.Budgets(d.t.Context(), billing.BudgetQuery{Account: "acme", Subjects: []billing.Subject{on}})
+	d.ok(err)
+	i := slices.IndexFunc(all, func(b billing.Budget) bool { return b.Spec.Every == every })
+	if i < 0 {
+		d.t.Fatalf("%s has no budget for each %q", on, every)
+	}
+	return all[i]
 }
 
 // of is a charge on some subjects beside the account and the key.
@@ -319,18 +332,32 @@ var budgetTests = map[string]func(ledgerTest){
 		b.put(research, units(100, billing.EveryMonth))
 		b.put(research, units(5000, ""))
 		var succeeded atomic.Int64
-		b.inParallel(requests, func(i int) error {
+		request := func(i int) error {
 			b := nodes[i%len(nodes)]
 			h, err := b.Reserve(b.t.Context(), b.of(id(i), 1, research))
 			if fault.Is(err, fault.BudgetExceeded) {
 				return nil
 			}
-			if err == nil {
+			if succeeded.Add(1); err == nil && i%2 == 0 { // the others stay open for now
 				_, err = b.Settle(b.t.Context(), h, images(1))
-				succeeded.Add(1)
+			}
+			return err
+		}
+		b.inParallel(requests, request)
+		if n := succeeded.Load(); n != 100 {
+			b.t.Errorf("%d of %d succeeded", n, requests)
+		}
+		if open := b.budgetOf(research, billing.EveryMonth); open.Spent+open.Held != 100*billing.One {
+			b.t.Errorf("got %+v", open)
+		}
+		b.inParallel(requests, func(i int) error {
+			_, err := nodes[i%len(nodes)].Settle(b.t.Context(), billing.Hold{ID: id(i), Account: "acme"}, images(1))
+			if fault.Is(err, fault.InternalError) { // it was refused
+				return nil
 			}
 			return err
 		})
+		b.inParallel(100, func(i int) error { return request(requests + i) })
 		all, err := b.Budgets(b.t.Context(), billing.BudgetQuery{Account: "acme"})
 		if n := succeeded.Load(); err != nil || n != 100 || len(all) != 2 {
 			b.t.Fatalf("%d succeeded, %v, %+v", n, err, all)
