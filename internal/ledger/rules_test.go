@@ -1,9 +1,11 @@
 package ledger
 
 import (
+	"errors"
 	"math"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -54,8 +56,24 @@ func TestNoBucketIsBelowZero(t *testing.T) {
 }
 
 func TestABudgetThatIsExceededSaysWhatIsLeft(t *testing.T) {
-	err := ErrBudgetExceeded(&Balance{Posted: 1_000, Held: 500})
-	if want := "The key's budget does not cover the request: 0.000001 of it is not spent, and 0.0000005 of that is held for running requests."; !fault.Is(err, fault.BudgetExceeded) || fault.From(err).Message != want {
-		t.Errorf("got %v, want %s", err, want)
+	month := &billing.BudgetSpec{Every: billing.EveryMonth}
+	now := time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC).UnixNano()
+	counts := Counts{Begins: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixNano(), Spent: 1_000, Held: 500}
+	for _, c := range []struct {
+		budget Budget
+		want   string
+	}{
+		{Budget{Subject: billing.KeySubject("k1"), Terms: TermsOf(0), Limit: 2_000, Counts: counts},
+			"The key's budget does not cover the request: 0.000001 of it is not spent, and 0.0000005 of that is held for running requests."},
+		{Budget{Subject: billing.AccountSubject("acme"), Terms: month, Limit: 2_000, Counts: counts},
+			"The budget of account:acme does not cover the request: of its limit of 0.000002, 0.000001 is spent and 0.0000005 is held by running requests. It begins anew at 2026-12-01T00:00:00Z."},
+		{Budget{Subject: billing.AccountSubject("acme"), Terms: TermsOf(0), Limit: 1_000, Raised: 1_000, RaisedUntil: now + 1, Counts: counts},
+			"The budget of account:acme does not cover the request: of its limit of 0.000002, 0.000001 is spent and 0.0000005 is held by running requests."},
+	} {
+		err := Payer{Budgets: []*Budget{{Terms: TermsOf(0), Limit: 9_000}, &c.budget}, Now: now}.refusal(700)
+		var exceeded *billing.BudgetExceeded
+		if !fault.Is(err, fault.BudgetExceeded) || fault.From(err).Message != c.want || !errors.As(err, &exceeded) || exceeded.Budget.Remaining() != 500 {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
 	}
 }
