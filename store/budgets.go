@@ -272,6 +272,10 @@ func (c *budgetChange) run(ctx context.Context, db *DB, decide func(b *batch) (p
 			}
 			made := p.Budget
 			c.made, c.at = &made, b.now
+			if c.kind == budgetSet && !p.fresh && p.Limit == p.before.Limit && slices.Equal(p.Terms.Alert, p.before.Terms.Alert) &&
+				p.Terms.Downgrade == p.before.Terms.Downgrade && p.Counts == p.before.Counts {
+				return nil // nothing is changed
+			}
 			return b.enter(p, c.kind, spent, c.by)
 		},
 	))

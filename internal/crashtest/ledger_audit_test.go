@@ -26,7 +26,7 @@ func (a ledgerAudit) run() error {
 	if err := a.sound(&a.problems); err != nil {
 		return err
 	}
-	for _, part := range [...]func() error{a.requests, a.journal, a.completeness, a.balances, a.answers, a.callers} {
+	for _, part := range [...]func() error{a.requests, a.journal, a.completeness, a.balances, a.budgets, a.answers, a.callers} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -186,6 +186,41 @@ func (a ledgerAudit) balances() error {
 		if got != (billing.Balance{Account: name, Posted: units(n)}) {
 			a.problem(wrong, "account %s has %+v, want %d and nothing held", name, got, n)
 		}
+	}
+	return nil
+}
+
+// budgets compares what the budgets of each account have counted with its charges.
+func (a ledgerAudit) budgets() error {
+	all, err := a.db.Ledger().Budgets(a.ctx, billing.BudgetQuery{})
+	if err != nil {
+		return err
+	}
+	for _, b := range all {
+		want := int64(0)
+		switch {
+		case b.Subject.Kind != billing.OnAccount:
+			continue
+		case b.Spec.Every == "":
+			want = a.accounts[b.Account].charged
+		default: // what was counted may be of a window that is over
+			err := a.each(func(rows *sql.Rows) error {
+				var spent, charged int64
+				err := rows.Scan(&spent, &charged)
+				if spent != charged {
+					a.problem(wrong, "the budget %d of %s has counted %d in its window, and the charges are %d", b.ID, b.Account, spent, charged)
+				}
+				return err
+			}, "SELECT spent, COALESCE((SELECT CAST(SUM(charge) AS BIGINT) FROM receipt WHERE receipt.account = budget.account AND settled_at >= since), 0) FROM budget WHERE id = $1", b.ID)
+			if err != nil {
+				return err
+			}
+			want = int64(b.Spent / billing.One)
+		}
+		if b.Spent != units(want) || b.Held != 0 {
+			a.problem(wrong, "the budget of %s has counted %s and holds %s, want %d and nothing", b.Account, b.Spent, b.Held, want)
+		}
+		a.figures.add("budgets compared", 1)
 	}
 	return nil
 }

@@ -74,6 +74,7 @@ func runWorkers(ctx context.Context, db *store.DB, t task, out *reporter) {
 		first.create(ctx, name)
 	}
 	first.bound(ctx)
+	first.budgets(ctx)
 	var all sync.WaitGroup
 	for i := range t.Workers {
 		w := newWorker(db, t, out, i+1)
@@ -313,6 +314,22 @@ func (w *worker) bound(ctx context.Context) {
 	w.ask(event{Kind: bounded, Account: account}, nil, func() (*billing.Receipt, error) {
 		return nil, w.db.Ledger().SetBudget(ctx, account, bounder, &limit)
 	})
+}
+
+// fortwo is a period that begins anew some times while a process runs.
+const fortwo = billing.Period("2s")
+
+// budgets puts budgets on each account before any request, or finds them there: one for ever and
+// one with windows.
+func (w *worker) budgets(ctx context.Context) {
+	for _, account := range w.task.Accounts {
+		for _, every := range []billing.Period{"", fortwo} {
+			w.ask(event{Kind: bounded, Account: account}, nil, func() (*billing.Receipt, error) {
+				_, err := w.db.Ledger().PutBudget(ctx, account, billing.AccountSubject(account), billing.BudgetSpec{Limit: units(plenty), Every: every}, billing.By{Actor: w.name})
+				return nil, err
+			})
+		}
+	}
 }
 
 // again settles a request that has ended, by another amount, and asks for a

@@ -115,18 +115,30 @@ func (b *Budget) Replaces(terms *billing.BudgetSpec) bool {
 }
 
 // Put gives the budget other terms. seed says what the subject was charged for since an hour: a
-// window that begins later than what was counted begins with that.
+// new budget begins with that, and so does one whose windows begin elsewhere from now on.
 func (b *Budget) Put(terms *billing.BudgetSpec, now int64, seed func(since int64) (billing.Money, error)) error {
+	same := b.Terms != nil && sameWindows(b.Terms, terms)
 	fresh := b.Terms == nil
 	b.Terms, b.Limit, b.from, b.until = terms, terms.Limit, 0, 0
 	from, _ := b.window(now)
-	if !fresh && b.Begins >= from {
+	if same || (!fresh && b.Begins >= from) {
 		return nil
 	}
 	since := HourOf(time.Unix(0, from))
 	spent, err := seed(since)
 	b.Begins, b.Since, b.Spent = from, since, spent
 	return err
+}
+
+// sameWindows reports whether two budgets of one period begin anew at the same times.
+func sameWindows(a, b *billing.BudgetSpec) bool {
+	zone := func(s *billing.BudgetSpec) string {
+		if s.Zone == nil {
+			return time.UTC.String()
+		}
+		return s.Zone.String()
+	}
+	return a.Begins == b.Begins && zone(a) == zone(b)
 }
 
 // Reset forgets what was spent in the running window, and returns it.

@@ -205,19 +205,16 @@ func (l *Ledger) SetBudget(k Key, limit *int64) error {
 	return nil
 }
 
-// PutBudget puts a budget on a thing, or changes its limit. One that is new, or begins a window,
-// has spent that much.
+// PutBudget puts a budget on a thing, or changes its limit. A new one has spent that much.
 func (l *Ledger) PutBudget(on Key, name string, limit, every, spent int64) error {
 	if l.Accounts[on.Account] == nil {
 		return ErrNoAccount
 	}
 	b := l.budgetsOn(on)[name]
 	if b == nil {
-		b = &Budget{Every: every, Window: -1}
+		b = &Budget{Every: every, Spent: spent}
+		b.Window = b.window(l.Now)
 		l.Budgets[on][name] = b
-	}
-	if b.window(l.Now) > b.Window {
-		b.Window, b.Spent = b.window(l.Now), spent
 	}
 	b.Limit = limit
 	return nil

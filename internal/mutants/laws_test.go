@@ -614,7 +614,7 @@ var chapters = []chapter{
 			says: "A budget whose limit is changed keeps what it has spent and what it holds.",
 			test: inMemory + "AChangedBudgetKeepsWhatItHasSpentAndHolds",
 			mutants: []mutant{
-				{"it begins anew", "internal/ledger/budget.go", "if !fresh && b.Begins >= from {\n\t\treturn nil\n\t}", "if !fresh {\n\t\tb.Spent = 0\n\t\treturn nil\n\t}"},
+				{"it begins anew", "internal/ledger/budget.go", "if same || (!fresh && b.Begins >= from) {", "if same || (!fresh && b.Begins >= from) {\n\t\tb.Spent = 0"},
 			},
 		},
 		{

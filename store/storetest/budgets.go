@@ -261,6 +261,32 @@ var budgetTests = map[string]func(ledgerTest){
 		b.settle(b.made(b.of("r5", 1, research)), 1)
 		b.wantBudget(research, 1, 1, 0)
 	},
+	"ABudgetThatIsPutAgainIsTheSameAndOneWhoseWindowsBeginElsewhereIsCountedAgain": func(b ledgerTest) {
+		b.account("acme", 100)
+		b.settle(b.reserve("in the night", 8), 8) // at 9:30
+		spec := units(50, billing.EveryDay)
+		spec.Begins = "10:00"
+		b.advance(time.Hour)
+		p := b.put(acme, spec)
+		b.wantBudget(acme, 50, 0, 0)
+		b.settle(b.reserve("r1", 4), 4)
+		b.ok(b.ResetBudget(b.t.Context(), "acme", p.ID, billing.By{}))
+		b.settle(b.reserve("r2", 1), 1)
+		b.put(acme, spec)
+		b.wantBudget(acme, 50, 1, 0)
+		b.advance(24 * time.Hour)
+		b.settle(b.reserve("r3", 3), 3)
+		b.advance(23 * time.Hour)
+		b.settle(b.reserve("r4", 2), 2) // at 9:30
+		b.wantBudget(acme, 50, 5, 0)
+		spec.Begins = "09:00"
+		if moved := b.put(acme, spec); moved.ID != p.ID || moved.Spent != 2*billing.One {
+			b.t.Errorf("got %+v", moved)
+		}
+		b.settle(b.reserve("r5", 1), 1)
+		b.wantBudget(acme, 50, 3, 0)
+		b.ok(b.Verify(b.t.Context()))
+	},
 	"ARaiseAddsToTheLimitUntilItEnds": func(b ledgerTest) {
 		b.account("acme", 100)
 		p := b.put(acme, units(5, billing.EveryMonth))
