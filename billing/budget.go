@@ -32,7 +32,8 @@ type BudgetSpec struct {
 	// Downgrade is the model that answers instead when the budget is used up. Empty means that
 	// the request is refused.
 	Downgrade string
-	// Alert are the percents of the limit at which the operator is told, in ascending order.
+	// Alert are the percents of the limit at which the operator is told, in ascending order; nil
+	// for none.
 	Alert []int
 }
 
@@ -92,9 +93,14 @@ func ParseBudget(t BudgetText) (s BudgetSpec, err error) {
 	if s.Zone, err = parseZone(t.Zone); err != nil {
 		return BudgetSpec{}, err
 	}
+	if s.Zone == time.UTC {
+		s.Zone = nil
+	}
 	s.Every, s.Begins, s.Models, s.Alert = Period(t.Every).canonical(), t.Begins, t.Models, t.Alert
 	if s.Alert == nil {
 		s.Alert = []int{50, 80, 100}
+	} else if len(s.Alert) == 0 {
+		s.Alert = nil
 	}
 	if model, downgrades := strings.CutPrefix(t.Exhausted, "downgrade:"); downgrades && model != "" {
 		s.Downgrade = model

@@ -137,7 +137,7 @@ func (b *batch) loadBudgets() error {
 	for _, a := range b.accounts {
 		b.budgeted = b.budgeted || a.budgets > 0
 	}
-	if !b.guessed {
+	if !b.guessed && (b.budgeted || len(b.wanted.subjects) > 0) {
 		if err := b.loadCurrentBudgets(); err != nil {
 			return err
 		}

@@ -240,9 +240,11 @@ func (r *reservation) decide(b *batch) error {
 	if err := b.checkClaim(r.claim); err != nil {
 		return err
 	}
-	amounts, err := r.wants(h)
-	if err != nil {
-		return err
+	amounts := r.amounts
+	if h.counted && len(h.budgets) > 0 { // otherwise nothing is held where usage is only counted
+		if amounts, err = ledger.AmountsOf(c); err != nil {
+			return err
+		}
 	}
 	amount, err := b.payer(h).Reserve(amounts)
 	if err != nil {
@@ -257,15 +259,6 @@ func (r *reservation) decide(b *batch) error {
 	b.holds[h.id] = h
 	r.made = h.asHold(b.payer(h).Available())
 	return nil
-}
-
-// wants is what the request asks to be held. Where usage is only counted, that is nothing
-// unless there are budgets.
-func (r *reservation) wants(h *hold) (ledger.Amounts, error) {
-	if h.counted && len(h.budgets) > 0 {
-		return ledger.AmountsOf(&r.request)
-	}
-	return r.amounts, nil
 }
 
 // hold is the request's hold, which counts against some budgets.

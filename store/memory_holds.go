@@ -168,9 +168,11 @@ func (m *memoryHolds) reserve(r *reservation, now, expires int64, counted bool) 
 	if !counted {
 		payer.Account = &ledger.Balance{Posted: a.Posted, Held: a.Held + m.held[a.name]}
 	}
-	amounts, err := r.wants(h)
-	if err != nil {
-		return false, true, err
+	amounts := r.amounts
+	if counted && len(budgets) > 0 { // otherwise nothing is held where usage is only counted
+		if amounts, err = ledger.AmountsOf(c); err != nil {
+			return false, true, err
+		}
 	}
 	amount, err := payer.Reserve(amounts)
 	if err != nil {

@@ -93,7 +93,11 @@ func (p Payer) Reserve(a Amounts) (billing.Money, error) {
 func (p Payer) grant(a Amounts) (billing.Money, error) {
 	available := p.Available()
 	amount := a.Bound
-	if spare := p.spare(); a.Usual > 0 && amount > spare {
+	spare := p.Account.spare()
+	for _, b := range p.Budgets {
+		spare = min(spare, b.spare(p.Now))
+	}
+	if a.Usual > 0 && amount > spare {
 		amount = max(a.Usual, spare)
 		if amount < a.Firm && a.Firm <= available {
 			amount = a.Firm

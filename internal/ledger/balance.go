@@ -69,15 +69,6 @@ func (p Payer) Available() billing.Money {
 	return available
 }
 
-// spare is what the account and all budgets can give and keep half of what they have free.
-func (p Payer) spare() billing.Money {
-	spare := p.Account.spare()
-	for _, b := range p.Budgets {
-		spare = min(spare, b.spare(p.Now))
-	}
-	return spare
-}
-
 // holds reports whether anything is held on the account or on a budget.
 func (p Payer) holds() bool {
 	return p.Account.holds() || slices.ContainsFunc(p.Budgets, func(b *Budget) bool { return b.Held > 0 })

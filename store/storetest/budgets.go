@@ -14,8 +14,8 @@ import (
 
 // The subjects of acme's requests in these tests.
 var (
-	acme     = billing.AccountSubject("acme")
-	key1     = billing.KeySubject("k1")
+	acme     = billing.Subject{Kind: billing.OnAccount, Account: "acme"}
+	key1     = billing.Subject{Kind: billing.OnKey, Name: "k1"}
 	research = billing.Subject{Kind: billing.OnGroup, Account: "acme", Name: "research"}
 	blue     = billing.Subject{Kind: billing.OnTag, Account: "acme", Name: "project", Value: "blue"}
 	nightly  = billing.Subject{Kind: billing.OnRun, Key: "k1", Name: "nightly"}
