@@ -36,13 +36,6 @@ func (b *Balance) spare() billing.Money {
 
 func (b *Balance) holds() bool { return b != nil && b.Held > 0 }
 
-// hold holds amount; the caller has compared it with Available.
-func (b *Balance) hold(amount billing.Money) {
-	if b != nil {
-		b.Held += amount
-	}
-}
-
 // capture releases a held amount and takes charge, or what there is beside other holds.
 func (b *Balance) capture(held, charge billing.Money) {
 	if b != nil {
@@ -76,7 +69,9 @@ func (p Payer) holds() bool {
 
 // hold holds an amount that was compared with Available.
 func (p Payer) hold(amount billing.Money) {
-	p.Account.hold(amount)
+	if p.Account != nil {
+		p.Account.Held += amount
+	}
 	for _, b := range p.Budgets {
 		b.Held += amount
 	}

@@ -13,9 +13,6 @@ import (
 
 // budgetsOf are the budgets that a request counts against.
 func (a *account) budgetsOf(r *billing.HoldRequest) ([]*ledger.Budget, error) {
-	if len(a.budgets) == 0 {
-		return nil, nil
-	}
 	var found []*ledger.Budget
 	for _, on := range ledger.Path(r) {
 		for _, b := range a.budgets[on] {

@@ -124,7 +124,10 @@ func (l *memoryLedger) Reserve(_ context.Context, r billing.HoldRequest) (billin
 	if err != nil {
 		return billing.Hold{}, err
 	}
-	budgets, err := a.budgetsOf(&r)
+	var budgets []*ledger.Budget
+	if len(a.budgets) > 0 {
+		budgets, err = a.budgetsOf(&r)
+	}
 	if err == nil && l.options.Count && len(budgets) > 0 {
 		amounts, err = ledger.AmountsOf(&r)
 	}
