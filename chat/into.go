@@ -35,9 +35,9 @@ type IntoOption uint8
 // NoRepair has [Into] fail at an answer that does not fit, without a second call.
 const NoRepair IntoOption = 1
 
-// Into asks for an answer in the form of T and decodes it. The model gets a JSON Schema of T, made
-// of its `json` and `jsonschema` tags (the text of the latter describes a field to the model),
-// as a strict `response_format`. A type with maps or values of any kind has a schema that is not
+// Into asks for an answer in the form of T and decodes it. The model gets a JSON Schema of T
+// as a strict `response_format`. The schema is made of the `json` and `jsonschema` tags; the text
+// of the latter describes a field to the model. A type with maps or values of any kind has a schema that is not
 // strict. A T that is no object, such as a list, is asked for as the member "value" of one.
 //
 // An answer that does not fit T, because it is cut, malformed, or lacks a required field, is

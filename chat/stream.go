@@ -84,8 +84,8 @@ func (s *Stream) Text() iter.Seq2[string, error] {
 	}
 }
 
-// Message is the first candidate's message, joined of its chunks, in the form of a whole
-// answer's: it goes back to the model as it is. Before a loop over the stream, Message reads all
+// Message is the first candidate's message, joined of its chunks. It has the form of a whole
+// answer's, and goes back to the model as it is. Before a loop over the stream, Message reads all
 // of it. After one, it is an error if the stream ended badly, or if the loop was left early.
 func (s *Stream) Message() (*Message, error) {
 	if !s.begun {

@@ -20,7 +20,7 @@ const (
 	listenEndTimeout = 35 * time.Second
 )
 
-// Listen returns an HTTP server for [gateway.Serve]: it answers at a TCP address (":8080") by h,
+// Listen returns an HTTP server for [gateway.Serve]. It answers at a TCP address (":8080") by h,
 // which is a [Handler] or a mux that has one. The address is taken when the service runs; if that
 // fails, so does the service. When its context ends, the server takes no new connections, and ends
 // when the running requests have, 35 s later at the latest.

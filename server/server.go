@@ -31,15 +31,15 @@ type Options struct {
 	// come; zero means 30 s. A whole body may take ten times as long. It bounds no
 	// in-process client.
 	ReadTimeout time.Duration
-	// WriteTimeout is how long one write to a client may take, the next 1 MiB of
-	// an answer or one batch of a stream's events; zero means 30 s.
+	// WriteTimeout is how long one write to a client can take; zero means 30 s. A write
+	// is the next 1 MiB of an answer, or one batch of a stream's events.
 	WriteTimeout time.Duration
 	// Ready are the checks of /readyz by name; a check that fails makes it 503.
 	Ready map[string]func() error
 	// Warn are checks whose failures /readyz reports without becoming a 503.
 	Warn map[string]func() error
-	// CORS are the origins of the web pages that may call from a browser, as browsers
-	// send them: scheme://host, and the port if it is not the scheme's. "*" stands for
+	// CORS are the origins of the web pages that may call from a browser. Browsers send
+	// them as scheme://host, with the port if it is not the scheme's. "*" stands for
 	// all, and "null" for pages without an origin, which any page can make of itself.
 	// None means that no page of another origin may. Credentials of the browser are
 	// never allowed: without an Authenticator, any page that may call spends. SetCORS
@@ -48,7 +48,7 @@ type Options struct {
 }
 
 // Handler serves the API of a gateway. It is an http.Handler that is safe for
-// concurrent use and can be mounted in any mux; it answers for every path that
+// concurrent use and can be mounted in any mux. It answers for every path that
 // it is given.
 type Handler struct {
 	gateway *gateway.Gateway
@@ -103,8 +103,8 @@ type httpExchange struct {
 	stream     streamWriter // of a call
 }
 
-// serveRoutes answers a request for a path that has these routes, none if it is
-// not a path of the API, and writes its one log line.
+// serveRoutes answers a request for a path that has these routes, and writes its
+// one log line. There are none if it is not a path of the API.
 func (h *Handler) serveRoutes(w http.ResponseWriter, r *http.Request, routes []*route) {
 	if r.Method == http.MethodOptions && isPath(routes, r) && h.answerPreflight(w, r, methodsOf(routes)) {
 		return
@@ -129,8 +129,8 @@ func (x *httpExchange) end() {
 }
 
 // serve answers the request, but for what came of an operation, which is still to be written.
-// The checks come in the order in which the API promises them: path (404), method (405), key
-// (401, 403, 429), loops (508), then the body and what is in it.
+// The checks come in the order of the API: path (404), method (405), key (401, 403,
+// 429), loops (508), then the body and its fields.
 func (x *httpExchange) serve() (err error) {
 	defer fault.Recover(&err)
 	if err := x.enter(); err != nil {

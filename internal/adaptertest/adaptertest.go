@@ -218,8 +218,8 @@ func leave(t *testing.T, ask Ask) {
 	}
 }
 
-// Sent asks a question of a vendor that answers "ok", and compares what the vendor gets with
-// want, a JSON object: each of its members must be there with that value.
+// Sent asks a question of a vendor that answers "ok". What the vendor gets must have each
+// member of want, a JSON object, with its value.
 func Sent(t *testing.T, want string, ask func(ctx context.Context, g *gateway.Gateway) error) {
 	t.Helper()
 	var got []byte

@@ -1,5 +1,5 @@
 // Package deliver brings an answer to its client piece by piece: a stream of events, or audio.
-// A delivery counts what passes, keeps the hold ahead of it, and ends once: by the last piece,
+// A delivery counts what passes, and keeps the hold ahead of it. It ends once: by the last piece,
 // by an error, or by the end of the request's context, even between two calls of Next. The
 // request is settled before the client gets the last piece.
 package deliver

@@ -26,8 +26,8 @@ func CalledOff(err error) bool {
 }
 
 // CallersOwn reports whether err is the refusal of what the caller wrote. A refusal that can
-// be about the operator's account counts too: the same account was answered for other parts,
-// as where a vendor moderates one text of many.
+// be about the operator's account counts too. A vendor that moderates one text of many has
+// answered the same account for the others.
 func CallersOwn(err error) bool {
 	if err == nil || CalledOff(err) {
 		return false

@@ -149,8 +149,8 @@ func (s *Stream) pass(event sse.Event, err error) (out []byte, more bool, _ erro
 	return out, false, nil
 }
 
-// take takes the event, or the error in its place, and the events that are ready behind it, to
-// the end of the stream or of a batch. A panic ends the stream.
+// take takes the event, or the error in its place, and the events that are ready behind it. It
+// stops at the end of the stream or of a batch. A panic ends the stream.
 func (s *Stream) take(event sse.Event, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -288,8 +288,8 @@ func (s *Stream) free() {
 	s.o.Request.Close()
 }
 
-// receive takes what has come and was not taken, since the upstream has made it: events behind
-// a full batch, and the first events of a stream whose client left before them.
+// receive takes what has come and was not taken, since the upstream has made it. These are events
+// behind a full batch, and the first events of a stream whose client disconnected before them.
 func (s *Stream) receive() {
 	if len(s.events.readAhead) > 0 && !s.gone {
 		return // the client got nothing, and pays nothing

@@ -1,13 +1,13 @@
-// Package cassette records what an upstream answers in a file, and answers from the file later:
-// a test runs against a vendor once, and then without a network and without a key.
+// Package cassette records what an upstream answers in a file, and answers from the file later.
+// A test runs against a vendor once, and then without a network and without a key.
 //
 //	recorder, err := cassette.Record(driver, "testdata/agent.jsonl") // once, with a key
 //	player, err := cassette.Replay("testdata/agent.jsonl")           // ever after
 //
 // Both stand where a driver stands: as the Upstream of a channel, or of gateway.Options.
 //
-// The file has one line of JSON for each call: the request in a canonical form, then the answer
-// byte for byte, with the events of streams, or the vendor's error. It can be read and edited.
+// The file has one line of JSON for each call: the request in a canonical form, then what came
+// back. That is the answer byte for byte, with the events of streams, or the vendor's error. It can be read and edited.
 // Headers of requests are never recorded, nor are a vendor's keys. Of the headers of answers
 // only Content-Type is. Members of bodies that are called as secrets are ("api_key", "password")
 // are masked. Members that name a user or a session (user, prompt_cache_key and the like) are
@@ -186,8 +186,8 @@ type Player struct {
 
 // Replay returns an upstream that answers from a file. A call gets the entry whose request is the
 // same. Equal requests get their entries in order, and from then on the last one. A call without
-// an entry is a 400 that no other channel is asked about: it names the nearest entry, and the
-// field in which the call differs from it.
+// an entry is a 400, so no other channel is asked. It names the nearest entry, and the field in
+// which the call differs from it.
 func Replay(file string) (*Player, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// canonical is a body in the form in which requests are recorded and compared: JSON with sorted
-// members; of a form, its parts, with hashes in the place of files.
+// canonical is a body in the form in which requests are recorded and compared. It is JSON with
+// sorted members; of a form, its parts, with hashes in the place of files.
 func canonical(b upstream.Body) (jsontext.Value, error) {
 	if f := b.Form(); f != nil {
 		return canonicalForm(f)

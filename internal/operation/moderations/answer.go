@@ -11,8 +11,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// ReadAnswer checks an upstream's 200 answer to the request: each text has a result, and an
-// array of parts has one in all, or one for each. An empty, cut or malformed body and an error
+// ReadAnswer checks an upstream's 200 answer to the request. Each text has a result; an array of
+// parts has one in all, or one for each. An empty, cut or malformed body and an error
 // in a 200 body are a fault.BadGateway. The answer gets an id and the model's public id. A
 // result without "flagged" gets it by its categories. The answer does not refer to data.
 func (r *Request) ReadAnswer(data []byte, o operation.AnswerOptions) (operation.Answer, error) {

@@ -1,5 +1,5 @@
-// Package moderations is what the gateway does with requests of package moderations and with
-// their answers: the rules of fields, and what an answer must hold.
+// Package moderations is the gateway's half of package moderations: the rules of fields in
+// requests, and what an answer must hold.
 package moderations
 
 import (
