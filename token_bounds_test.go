@@ -9,8 +9,6 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
-const askUnbounded = `{"model":"m","messages":[{"role":"user","content":"say a lot"}]}`
-
 func TestWhatWasDeliveredIsChargedWhateverTheCallerWrote(t *testing.T) {
 	const made = 3_000
 	words := strings.Repeat("abcd", made)

@@ -318,7 +318,7 @@ func TestIntoTakesAnswersOfManyTypes(t *testing.T) {
 		fits("optional members", optional{A: 1, B: new(2), C: []int{3}, D: &home, E: home}, true),
 		fits("optional members left out", optional{}, true),
 		fits("embedded", embedded{base{1}, &Place{"Rome"}, "x"}, true),
-		fits("unexported members", hidden{A: 1}, true),
+		fits("unexported members", hidden{A: 1, b: 2}, true),
 		fits("ignored members", ignored{A: 1}, true),
 		fits("empty struct", struct{}{}, true),
 		fits("unnamed struct", struct {

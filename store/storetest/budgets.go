@@ -89,18 +89,13 @@ var budgetTests = map[string]func(ledgerTest){
 		spec := units(10, billing.EveryMonth)
 		spec.Zone = berlin
 		b.put(acme, spec)
-		for i, at := range []string{"2026-03-31T21:59:59Z", "2026-03-31T22:00:00Z", "2026-05-01T00:00:00Z", "2028-02-28T23:00:00Z", "2028-02-29T23:00:00Z"} {
+		for i, at := range []string{"2026-03-31T21:59:59Z", "2026-03-31T22:00:00Z", "2026-05-01T00:00:00Z", "2028-02-28T23:00:00Z", "2028-02-29T22:59:59Z"} {
 			now, err := time.Parse(time.RFC3339, at)
 			b.ok(err)
 			b.clock.Set(now)
-			full := i == 4 // still February 2028 in Berlin, which ends an hour later
-			if full {
-				now = now.Add(time.Hour - time.Second)
-				b.clock.Set(time.Date(2028, 2, 29, 22, 59, 59, 0, time.UTC))
-				b.exceeds(b.charge(id(i), 1))
-				continue
+			if i < 4 { // the last one is still in the window of the one before it
+				b.settle(b.reserve(id(i), 10), 10)
 			}
-			b.settle(b.reserve(id(i), 10), 10)
 			r := b.exceeds(b.charge(id(100+i), 1))
 			if !r.ResetsAt.After(now) || r.Begins.After(now) || r.Spent != 10*billing.One {
 				b.t.Errorf("%s: %+v", at, r)
