@@ -239,10 +239,10 @@ func TestTheWayOfARequestGetsNoLonger(t *testing.T) {
 		scenario        string
 		whole, pipeline way
 	}{
-		{"chat", way{1252, 444, 348, 34}, way{484, 361, 182, 31}},
-		{"stream", way{3046, 548, 648, 38}, way{782, 455, 304, 36}},
-		{"video", way{2483, 471, 488, 51}, way{741, 406, 279, 47}},
-		{"embeddings", way{937, 406, 271, 35}, way{440, 333, 161, 32}},
+		{"chat", way{1240, 443, 348, 34}, way{472, 360, 182, 31}},
+		{"stream", way{3034, 547, 648, 38}, way{770, 454, 304, 36}},
+		{"video", way{2478, 471, 488, 51}, way{736, 406, 279, 47}},
+		{"embeddings", way{932, 406, 271, 35}, way{435, 333, 161, 32}},
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {

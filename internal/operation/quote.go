@@ -55,7 +55,7 @@ func Exactly(u billing.Usage, p Plausible) Quote { return Quote{Bound: u, Least:
 // against a key's tokens per minute.
 func (q *Quote) Expected() billing.Usage {
 	if q.conversation.facts != nil {
-		return q.conversation.usual()
+		return q.conversation.usual
 	}
 	return q.Bound
 }
@@ -84,7 +84,11 @@ func (t Tokens) Quote(m *Facts) Quote {
 	if t.Dropped {
 		c.sent, c.Uncounted = 0, true
 	}
-	usual := c.usual()
+	c.usual = c.usage(c.Input, c.Candidates*m.HoldTokens)
+	if c.sent > 0 {
+		c.usual.Output = c.Candidates * m.OutputBound(c.sent)
+	}
+	usual := c.usual
 	most := c.usage(c.Input+c.ExtraMedia, usual.Output)
 	unbounded := c.Uncounted && c.sent == 0
 	if unbounded {
@@ -113,6 +117,10 @@ type conversation struct {
 	facts *Facts
 	sent  int64         // CallerBound if every vendor gets it, else 0
 	most  billing.Money // what the caller lets the request cost; 0 for no bound
+
+	// usual is held for one request among many: the caller's bound, or the model's
+	// hold_tokens, which a stream extends.
+	usual billing.Usage
 }
 
 // Limit bounds the cost of the request by most, at a price. The output of a conversation is
@@ -166,15 +174,6 @@ func (c *conversation) plausibleInput() int64 {
 		return MaxContext
 	}
 	return min(c.InputLimit, MaxContext)
-}
-
-// usual is what is held for one request among many: the caller's bound, or the model's
-// hold_tokens, which a stream extends.
-func (c *conversation) usual() billing.Usage {
-	if c.sent > 0 {
-		return c.usage(c.Input, c.Candidates*c.facts.OutputBound(c.sent))
-	}
-	return c.usage(c.Input, c.Candidates*c.facts.HoldTokens)
 }
 
 // usage is a usage of so many tokens, the input being of the dearest unit.
@@ -249,7 +248,7 @@ func (c *conversation) inputHeld(h *billing.Hold) billing.Usage {
 		if c.most > 0 { // which has to pay for all of it
 			return c.usage(all, 0)
 		}
-		if cost, err := h.Price.Cost(c.usage(all, c.usual().Output)); err == nil && cost <= h.Amount {
+		if cost, err := h.Price.Cost(c.usage(all, c.usual.Output)); err == nil && cost <= h.Amount {
 			return c.usage(all, 0)
 		}
 	}
