@@ -42,10 +42,15 @@ func (b *Budget) left(now int64) int64 {
 	if now < b.Until {
 		left += b.Raise
 	}
-	if b.window(now) <= b.Window {
-		left -= b.Spent
+	return max(left-b.SpentAt(now), 0)
+}
+
+// SpentAt is what is spent in the window that holds now, or in a later one that has begun.
+func (b *Budget) SpentAt(now int64) int64 {
+	if b.window(now) > b.Window {
+		return 0
 	}
-	return max(left, 0)
+	return b.Spent
 }
 
 // Spend counts a charge in the window in which it is settled.

@@ -220,8 +220,11 @@ func (m *model) putBudget(*rapid.T) {
 	}
 	m.onEach(want, func(l Ledger) error {
 		got, err := l.PutBudget(context.Background(), account, on, billing.BudgetSpec{Limit: billing.Money(limit), Every: billing.Period(name)}, billing.By{})
-		if want == nil && (int64(got.Spent) != m.reference.Budgets[k][name].Spent || int64(got.Held) != m.reference.Budgets[k][name].Held) {
-			m.t.Fatalf("%T: put %+v, want %+v", l, got, m.reference.Budgets[k][name])
+		if want != nil {
+			return err
+		}
+		if b := m.reference.Budgets[k][name]; int64(got.Spent) != b.SpentAt(m.reference.Now) || int64(got.Held) != b.Held {
+			m.t.Fatalf("%T: put %+v, want %+v", l, got, b)
 		}
 		return err
 	})
