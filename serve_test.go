@@ -109,17 +109,25 @@ func TestServeEndsInTheOrderInWhichNothingIsLost(t *testing.T) {
 }
 
 func TestServeWaitsForCallsThatNoServiceMade(t *testing.T) {
+	const takes = 10 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		j := new(journal)
-		g := serving(t, j, 10*time.Second)
+		g := serving(t, j, takes)
 		ctx, cancel := context.WithCancel(t.Context())
 		started := make(chan struct{})
 		go func() { _ = calling(g, started)(ctx) }()
 		<-started
 		synctest.Wait()
 		cancel()
-		if err := gateway.Serve(ctx, g, closer{runner: runner{name: "store", j: j}}); err != nil || !slices.Equal(j.all, []string{"call complete", "store ends", "store closes"}) {
-			t.Errorf("%v, %q", err, j.all)
+		start := time.Now()
+		err := gateway.Serve(ctx, g, closer{runner: runner{name: "store", j: j}})
+		if took := time.Since(start); err != nil || took != takes {
+			t.Errorf("Serve returned %v after %s, want nil after %s, when the call ends", err, took, takes)
+		}
+		synctest.Wait() // whoever called notes the end of the call beside Serve
+		noted := slices.DeleteFunc(slices.Clone(j.all), func(what string) bool { return what == "call complete" })
+		if len(noted) != len(j.all)-1 || !slices.Equal(noted, []string{"store ends", "store closes"}) {
+			t.Errorf("got %q, want the call complete, and the end of the store before its close", j.all)
 		}
 	})
 }
