@@ -1,5 +1,10 @@
 // Package embeddings is the embedding capability: its requests and answers, and
 // models that are written in Go.
+// A *gateway.Gateway answers requests; g stands for one here:
+//
+//	answer, err := g.Embeddings(ctx, &embeddings.Request{Model: "my-model", Input: embeddings.Texts("one", "two")})
+//	vector := answer.Data[0].Embedding     // of "one"
+//	up := embeddings.Serve(handler)        // a model that is a Go function
 package embeddings
 
 import (

@@ -7,7 +7,11 @@
 //	charges := gatewaytest.Charges(t) // what the test has cost so far
 //
 // [New] takes functions that edit the options. One that sets Upstream to a sim.Script says what
-// the model answers.
+// the model answers:
+//
+//	g := gatewaytest.New(t, func(o *gateway.Options) {
+//		o.Upstream = sim.Script(sim.Step{Text: "The first answer."}, sim.Step{Err: fault.UpstreamRateLimit})
+//	})
 package gatewaytest
 
 import (

@@ -1,5 +1,10 @@
 // Package images has the requests and answers for generating and editing images, and makes
 // models of Go functions.
+// A *gateway.Gateway answers requests; g stands for one here:
+//
+//	answer, err := g.Images(ctx, &images.Request{Model: "my-model", Prompt: "A toll bridge."})
+//	data, err := answer.Data[0].Bytes()    // or its URL, as the model answers
+//	up := images.Serve(handler)            // a model that is a Go function
 package images
 
 import (

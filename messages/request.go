@@ -1,5 +1,12 @@
 // Package messages is the Messages capability: Anthropic's wire types, streams, and
 // models written in Go.
+// A *gateway.Gateway answers requests; g stands for one here:
+//
+//	answer, err := g.Messages(ctx, &messages.Request{
+//		Model: "my-model", MaxTokens: 100, Messages: []messages.Message{{Role: "user", Content: messages.Text("Hello.")}},
+//	})
+//	text := answer.Content[0].Text         // of the first block
+//	up := messages.Serve(handler)          // a model that is a Go function
 package messages
 
 import (

@@ -1,5 +1,10 @@
 // Package moderations is the moderation capability: whether texts and images are harmful, and
 // in which way. It has the requests and answers, and models that are written in Go.
+// A *gateway.Gateway answers requests; g stands for one here:
+//
+//	answer, err := g.Moderations(ctx, &moderations.Request{Input: moderations.Text("I hate you.")})
+//	if answer.Results[0].Flagged {         // and in which way: Categories
+//	up := moderations.Serve(handler)       // a model that is a Go function
 package moderations
 
 import (

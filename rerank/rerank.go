@@ -1,5 +1,10 @@
 // Package rerank is the rerank capability: documents in the order of their relevance
 // to a query. It has the requests and answers, and models that are written in Go.
+// A *gateway.Gateway answers requests; g stands for one here:
+//
+//	answer, err := g.Rerank(ctx, &rerank.Request{Model: "my-model", Query: "tolls", Documents: texts})
+//	best := texts[answer.Results[0].Index] // the most relevant first
+//	up := rerank.Serve(handler)            // a model that is a Go function
 package rerank
 
 import (

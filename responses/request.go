@@ -1,5 +1,10 @@
 // Package responses is the Responses capability: OpenAI's wire types of /v1/responses,
 // streams, and models written in Go.
+// A *gateway.Gateway answers requests; g stands for one here:
+//
+//	answer, err := g.Responses(ctx, &responses.Request{Model: "my-model", Input: responses.Text("Hello.")})
+//	text := answer.Text()
+//	up := responses.Serve(handler)         // a model that is a Go function
 package responses
 
 import (

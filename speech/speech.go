@@ -1,5 +1,11 @@
 // Package speech is the text-to-speech capability: its requests and answers, and
 // models that are written in Go.
+// A *gateway.Gateway answers requests; g stands for one here:
+//
+//	audio, err := g.Speech(ctx, &speech.Request{Model: "my-model", Input: "Hello."})
+//	defer audio.Close()
+//	_, err = io.Copy(file, audio)          // what it costs is known at its end: audio.Receipt
+//	up := speech.Serve(handler)            // a model that is a Go function
 package speech
 
 import (

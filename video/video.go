@@ -1,5 +1,9 @@
 // Package video has the requests and the records of the video capability: its wire
 // types. What a store of its tasks implements is here too.
+// A *gateway.Gateway answers requests; g stands for one here:
+//
+//	task, err := g.SubmitVideo(ctx, &video.Request{Model: "my-model", Input: jsontext.Value(`{"prompt":"Waves."}`)})
+//	for task, err := range g.WaitVideo(ctx, task.ID) { // until it has ended: then task.URL()
 package video
 
 import (

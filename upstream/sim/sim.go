@@ -2,6 +2,12 @@
 // the same request, and says that it is a simulation. It serves demos and examples, and
 // programs that test their own billing and their own handling of faults without a vendor.
 // [Script] answers what a test says, call by call.
+//
+//	g, err := gateway.New(gateway.Options{Upstream: sim.New(sim.Options{})})
+//	up := sim.Script( // first a call of a tool, then a text
+//		sim.Step{Calls: []chat.ToolCall{{Function: chat.CalledFunction{Name: "weather", Arguments: `{"city":"Bern"}`}}}},
+//		sim.Step{Text: "It rains."},
+//	)
 package sim
 
 import (
