@@ -187,7 +187,7 @@ const (
 	maxSpent         = 3 * requestsPerRetry // what may be spent ahead
 )
 
-// retryBudget bounds retries to a fifth of the requests plus three. So an outage of a vendor
+// retryBudget bounds retries to one for every five requests, plus three. So an outage of a vendor
 // does not become three times the load (docs/reference/faults.md, row 7).
 type retryBudget struct {
 	spent atomic.Int64 // in requests, from 0 to maxSpent
