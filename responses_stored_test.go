@@ -185,7 +185,7 @@ type settledWith struct{ state.Store }
 
 func (settledWith) KeptBy(any) bool { return true }
 
-// refusingMeter refuses every settlement, as one with a bug, and releases the hold.
+// refusingMeter plays a meter with a bug: it releases the hold, and refuses every settlement.
 type refusingMeter struct{ billing.Meter }
 
 func (m refusingMeter) Settle(ctx context.Context, h billing.Hold, _ billing.Usage, with ...billing.Record) (billing.Receipt, error) {

@@ -513,8 +513,8 @@ func scanSlice(rows Row) (a sliceRow, err error) {
 	return a, err
 }
 
-// set takes over what the database says. In a new minute nothing is used yet: an old
-// one's slice was not used any more when the database began the new one.
+// set takes over what the database says. In a new minute nothing is used yet: when the database
+// began it, the slice of the old minute was out of use.
 func (s *slice) set(process string, taken map[string][3]int64) {
 	s.others = 0
 	for who, has := range taken {

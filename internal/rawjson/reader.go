@@ -131,7 +131,7 @@ func (r *Reader) inObject() bool { return r.depth > 0 && r.objects>>(r.depth-1)&
 // atName reports whether the next token must be a name, or end an object.
 func (r *Reader) atName() bool { return r.delim != ':' && r.inObject() }
 
-// consumed ends a token, after which a value is complete.
+// consumed moves behind a token that completes a value.
 func (r *Reader) consumed(end int) {
 	r.at, r.kind, r.delim = end, 0, 0
 	if r.depth > 0 {

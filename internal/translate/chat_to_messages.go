@@ -611,9 +611,9 @@ func dataURL(s string) (kind, data string, ok bool) {
 	return strings.TrimSpace(kind), data, ok && data != "" && strings.HasSuffix(head, ";base64")
 }
 
-// uniqueID is a call's id as the upstream gets it: the caller's own where it has the
-// upstream's letters and no call before has it. It depends only on the conversation
-// until here, so that a longer one begins alike and is found in the upstream's cache.
+// uniqueID is a call's id as the upstream gets it. It is the caller's own if the upstream takes
+// its letters and no earlier call has it. It depends only on the conversation until here: so a
+// longer conversation begins with the same bytes, and the upstream finds it in its cache.
 func (b *chatToMessagesBuilder) uniqueID(id string) string {
 	if !plainID(id) {
 		id = hashedID(id)

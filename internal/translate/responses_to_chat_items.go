@@ -294,7 +294,8 @@ func (b *responsesToChatBuilder) message(it *inputItem) error {
 	return nil
 }
 
-// agentMessage carries what one agent of the client's says to another.
+// agentMessage carries a message between two agents of the client. It becomes a user message
+// that begins with who says it to whom.
 func (b *responsesToChatBuilder) agentMessage(it *inputItem) error {
 	parts, err := b.parts(inUser, it.Content, it.at+".content")
 	if err != nil {

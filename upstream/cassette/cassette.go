@@ -9,9 +9,9 @@
 // The file has one line of JSON for each call: the request in a canonical form, then what came
 // back. That is the answer byte for byte, with the events of streams, or the vendor's error. It can be read and edited.
 // Headers of requests are never recorded, nor are a vendor's keys. Of the headers of answers
-// only Content-Type is. Members of bodies that are called as secrets are ("api_key", "password")
-// are masked. Members that name a user or a session (user, prompt_cache_key and the like) are
-// left out, since the gateway replaces them by hashes.
+// only Content-Type is. Members of bodies with the name of a secret, such as "api_key" or
+// "password", are masked. Members that name a user or a session (user, prompt_cache_key and the
+// like) are left out, since the gateway replaces them by hashes.
 package cassette
 
 import (

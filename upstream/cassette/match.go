@@ -42,7 +42,7 @@ func canonical(b upstream.Body) (jsontext.Value, error) {
 var unnamed = []string{"user", "user_id", "safety_identifier", "prompt_cache_key", "prompt_cache_isolation_key", "cache_salt", "session_id"}
 
 // canonicalJSON sorts the members of a document, leaves out those that name a user, and masks
-// those that are called as secrets are.
+// those with the name of a secret.
 func canonicalJSON(data jsontext.Value) (jsontext.Value, error) {
 	var v any
 	if err := json.Unmarshal(data, &v, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), exactNumbers()); err != nil {
@@ -72,10 +72,10 @@ func exactNumbers() json.Options {
 	}))
 }
 
-// secretNames are what members with secrets are called, in small letters and digits.
+// secretNames are the names of members that hold secrets, in small letters and digits.
 var secretNames = []string{"apikey", "authorization", "accesskey", "secretkey", "privatekey", "accesstoken", "refreshtoken", "authtoken", "bearertoken", "idtoken", "secret", "clientsecret", "password", "passwd", "cookie", "credential", "credentials"}
 
-// mask replaces the texts of members that are called as secrets are.
+// mask replaces the texts of members with the name of a secret ([secretNames]).
 func mask(v any) {
 	switch v := v.(type) {
 	case []any:

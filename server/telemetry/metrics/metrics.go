@@ -218,7 +218,7 @@ func newCounters(registry prometheus.Registerer, currency string) *counters {
 		units:    count("media_units_total", "Images, seconds of video, characters of speech, search units and requests that were settled.", "op", "model", "unit"),
 		money:    count("charged_total", "Money that customers paid, in units of the currency.", "op", "model", "currency"),
 		overrun:  count("overrun_total", "Money that the operator bore because an account had no more, in units of the currency.", "currency"),
-		sources:  count("usage_reports_total", "Settled requests by the source of their counts: upstream, estimated, none. Those with clamped counts are anomaly too.", "source"),
+		sources:  count("usage_reports_total", "Settled requests by the source of their counts: upstream, estimated, none. One with impossible counts is also counted as anomaly.", "source"),
 
 		attempts: count("upstream_attempts_total", "Attempts at channels, by result: ok or the error's code.", "channel", "op", "outcome"),
 		latency:  spread("upstream_latency_seconds", "Time until a channel's answer was accepted: the first events of a stream, or the whole of another answer.", requestTimes, "channel", "op"),
