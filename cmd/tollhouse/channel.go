@@ -437,7 +437,7 @@ func chooseProbes(components *config.Components, in server.ChannelTest) (string,
 	case !components.Serves(in.Channel, in.Model):
 		return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s does not serve the model %q: `tollhouse channel models %[1]s` lists its models.", in.Channel, in.Model))
 	case probes == nil:
-		return "", nil, fault.Invalid("model", fmt.Sprintf("The model %s makes neither text, vectors, rankings, speech nor a picture from words, so there is no small call to test it with.", in.Model))
+		return "", nil, fault.Invalid("model", fmt.Sprintf("The model %s makes neither text, vectors, rankings, moderations, speech nor a picture from words, so there is no small call to test it with.", in.Model))
 	case probes[0].ProbeCost > 0 && !in.Yes:
 		return "", nil, fault.Invalid("yes", fmt.Sprintf("A test with the model %s costs money: say that you want it (--yes).", in.Model))
 	default:

@@ -237,7 +237,7 @@ func TestATestAsksWhatIsCheapestThere(t *testing.T) {
 		{`driver: voyage, models: {vox-4: voyage-4}`, "", "vox-4 +embeddings +"},
 		{`driver: openai, models: {a-film: x, text-embedding-v4: y, z: z}`, "", "a-film +chat +"},
 		{`driver: dashscope, models: {alpha3-tts-flash: x, alpha-image-max: y}`, "", "Every model of the channel c costs money to test"},
-		{`driver: dashscope, models: {beta2.6-t2v: x}`, "--model beta2.6-t2v --yes", "makes neither text, vectors, rankings, speech nor a picture"},
+		{`driver: dashscope, models: {beta2.6-t2v: x}`, "--model beta2.6-t2v --yes", "makes neither text, vectors, rankings, moderations, speech nor a picture"},
 		{`driver: openai, models: {"*": "*"}`, "", "accepts any model: choose one with --model"},
 	} {
 		name := file(t, "billing: count\nchannels: [{name: c, base_url: 'http://127.0.0.1:1', keys: [k], "+c.channel+"}]\n")
