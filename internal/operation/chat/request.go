@@ -112,8 +112,8 @@ func (r *Request) Outgoing(most int64) operation.Outgoing {
 }
 
 // Limited is the request as a model in Go gets it. If most is positive, it bounds the output
-// tokens. The bound goes into those of the two fields for it that the caller has set, or else
-// into the older one. Its body is without what Unknown names.
+// tokens. The bound goes into max_tokens and max_completion_tokens, where the caller has set
+// them, or else into max_tokens. Its body is without what Unknown names.
 func (r *Request) Limited(most int64) *chat.Request {
 	if most <= 0 && len(r.Unknown) == 0 {
 		return r.Request
