@@ -32,7 +32,7 @@ type Options struct {
 
 // Router is an Upstream over many channels. It alone retries (docs/reference/faults.md, row
 // 7). It asks another channel after a failed connection, a 429, a 5xx or an answer that its
-// reader refuses ([Tries.End]). It asks the same channel again only if that is the only one, and
+// reader refuses ([Tries.End]). It asks the same channel again if that is the only one, and
 // either nothing was sent or the vendor said when to come back. A call gets at most two retries,
 // and all calls together one for every five calls, plus three. A channel that cannot say the
 // request ([upstream.Failure.Unasked]) is passed over, which is no retry. The Router holds no
