@@ -272,9 +272,14 @@ func (c *budgetChange) run(ctx context.Context, db *DB, decide func(b *batch) (p
 			}
 			made := p.Budget
 			c.made, c.at = &made, b.now
-			if c.kind == budgetSet && !p.fresh && p.Limit == p.before.Limit && slices.Equal(p.Terms.Alert, p.before.Terms.Alert) &&
-				p.Terms.Downgrade == p.before.Terms.Downgrade && p.Counts == p.before.Counts {
-				return nil // nothing is changed
+			if c.kind == budgetSet && !p.fresh && p.Limit == p.before.Limit && p.Counts == p.before.Counts {
+				before, err := formatTerms(p.before.Terms)
+				if err != nil {
+					return err
+				}
+				if after, err := formatTerms(p.Terms); err != nil || after == before {
+					return err // nothing is changed
+				}
 			}
 			return b.enter(p, c.kind, spent, c.by)
 		},

@@ -201,19 +201,24 @@ func CheckSubject(account string, on billing.Subject) error {
 	return nil
 }
 
-// StoredSubject is the text of a subject within its account: a run's has its key.
+// StoredSubject is the text of a subject within its account: a run's has its key, in which no
+// slash is left.
 func StoredSubject(s billing.Subject) string {
 	if s.Kind == billing.OnRun {
-		return string(billing.OnRun) + ":" + s.Key + "/" + s.Name
+		return string(billing.OnRun) + ":" + strings.NewReplacer("%", "%25", "/", "%2F").Replace(s.Key) + "/" + s.Name
 	}
 	return s.String()
 }
 
-// ParseStoredSubject is the inverse of StoredSubject.
+// ParseStoredSubject is the inverse of StoredSubject. Of a key it takes any id, as a row of an
+// older version may have it.
 func ParseStoredSubject(text string) (billing.Subject, error) {
+	if key, ok := strings.CutPrefix(text, string(billing.OnKey)+":"); ok {
+		return billing.KeySubject(key), nil
+	}
 	if rest, run := strings.CutPrefix(text, string(billing.OnRun)+":"); run {
 		key, name, _ := strings.Cut(rest, "/")
-		s := billing.Subject{Kind: billing.OnRun, Name: name, Key: key}
+		s := billing.Subject{Kind: billing.OnRun, Name: name, Key: strings.NewReplacer("%2F", "/", "%25", "%").Replace(key)}
 		return s, s.Validate()
 	}
 	return billing.ParseSubject(text)

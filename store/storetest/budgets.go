@@ -232,6 +232,35 @@ var budgetTests = map[string]func(ledgerTest){
 		b.wantBudget(research, 50, 5, 0)
 		b.ok(b.Verify(b.t.Context()))
 	},
+	"ABudgetBeginsAnewWhereItIsToldTo": func(b ledgerTest) {
+		b.account("acme", 100)
+		spec := units(10, billing.EveryDay)
+		b.put(acme, spec)
+		b.settle(b.reserve("r1", 10), 10) // at 8:30
+		spec.Begins = "10:00"
+		b.put(acme, spec)
+		b.wantBudget(acme, 10, 10, 0)
+		if got := b.budgetOf(acme, billing.EveryDay); got.Spec.Begins != "10:00" {
+			b.t.Errorf("begins %q after it was put", got.Spec.Begins)
+		}
+		b.advance(2 * time.Hour)
+		b.wantBudget(acme, 10, 0, 0)
+		b.settle(b.reserve("r2", 10), 10)
+		b.ok(b.Verify(b.t.Context()))
+	},
+	"ABudgetBoundsAKeyWhateverItsID": func(b ledgerTest) {
+		b.account("acme", 100)
+		c := b.charge("r1", 2)
+		c.Key = "the key"
+		b.ok(b.SetBudget(b.t.Context(), "acme", c.Key, new(billing.One)))
+		b.exceeds(c)
+		run := billing.Subject{Kind: billing.OnRun, Key: "a/100%", Name: "b/nightly"}
+		b.put(run, units(1, ""))
+		if got := b.wantBudget(run, 1, 0, 0); got.Subject != run {
+			b.t.Errorf("the budget is on %+v", got.Subject)
+		}
+		b.ok(b.Verify(b.t.Context()))
+	},
 	"AChangedBudgetKeepsWhatItHasSpentAndHolds": func(b ledgerTest) {
 		b.account("acme", 100)
 		first := b.put(research, units(10, billing.EveryDay))
