@@ -124,7 +124,7 @@ func (p Payer) Settle(r *billing.Receipt, price *billing.Price, u billing.Usage,
 	}
 	p.Account.capture(r.Hold, charge)
 	for _, b := range p.Budgets {
-		b.settle(p.Now, r.Hold, charge)
+		b.settle(max(p.Now, Nanos(r.CreatedAt)), p.Now, r.Hold, charge)
 	}
 	r.Charge, r.Overrun = charge, cost-charge
 	r.Usage, r.Status, r.Reason, r.Channel, r.SettledAt = u, billing.StatusOf(u), o.Reason, o.Channel, at

@@ -78,14 +78,15 @@ func (b *Budget) spare(now int64) billing.Money {
 	return left - b.Held - left/2
 }
 
-// settle ends a hold. What is charged belongs to the window in which it is settled.
-func (b *Budget) settle(now int64, held, charge billing.Money) {
+// settle ends a hold. What is charged belongs to the window of now, which is later than the
+// receipt's time, at, if the clock was set back since the hold was made.
+func (b *Budget) settle(now, at int64, held, charge billing.Money) {
 	b.Held -= held
 	if charge == 0 {
 		return
 	}
 	b.roll(now)
-	b.Spent, b.Since = AddCapped(b.Spent, charge), min(b.Since, now)
+	b.Spent, b.Since = AddCapped(b.Spent, charge), min(b.Since, at)
 }
 
 // roll begins the window that holds now, unless that or a later one has begun.
@@ -121,11 +122,14 @@ func (b *Budget) Put(terms *billing.BudgetSpec, now int64, seed func(since int64
 	fresh := b.Terms == nil
 	b.Terms, b.Limit, b.from, b.until = terms, terms.Limit, 0, 0
 	from, _ := b.window(now)
-	if same || (!fresh && b.Begins >= from) {
+	if same || (!fresh && (b.Begins == from || b.Begins > now)) { // after a clock was set back the later window goes on
 		return nil
 	}
 	since := HourOf(time.Unix(0, from))
 	spent, err := seed(since)
+	if !fresh && b.Begins > from { // what was counted is in the window too, whether or not usage tells it apart
+		spent = max(spent, b.Spent)
+	}
 	b.Begins, b.Since, b.Spent = from, since, spent
 	return err
 }

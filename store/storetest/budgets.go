@@ -248,6 +248,31 @@ var budgetTests = map[string]func(ledgerTest){
 		b.settle(b.reserve("r2", 10), 10)
 		b.ok(b.Verify(b.t.Context()))
 	},
+	"AWindowThatBeginsEarlierNowHasItsCharges": func(b ledgerTest) {
+		b.account("acme", 100)
+		spec := units(10, billing.EveryDay)
+		b.put(acme, spec)
+		b.advance(3 * time.Hour)
+		b.settle(b.reserve("in the evening", 8), 8)
+		b.advance(21 * time.Hour)
+		b.settle(b.reserve("in the morning", 1), 1)
+		spec.Begins = "10:00"
+		b.put(acme, spec)
+		b.wantBudget(acme, 10, 9, 0)
+		b.exceeds(b.charge("r1", 2))
+		b.ok(b.Verify(b.t.Context()))
+	},
+	"AHoldOfALaterWindowIsNoAllowanceOfTheEarlierOne": func(b ledgerTest) {
+		b.account("acme", 1000)
+		b.put(acme, units(10, billing.EveryHour))
+		b.settle(b.reserve("r1", 10), 10)
+		b.advance(time.Hour)
+		h := b.reserve("r2", 10)
+		b.advance(-time.Hour)
+		b.settle(h, 10)
+		b.advance(time.Hour)
+		b.exceeds(b.charge("r3", 1))
+	},
 	"ABudgetBoundsAKeyWhateverItsID": func(b ledgerTest) {
 		b.account("acme", 100)
 		c := b.charge("r1", 2)
