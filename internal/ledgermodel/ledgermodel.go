@@ -53,7 +53,8 @@ func (b *Budget) SpentAt(now int64) int64 {
 	return b.Spent
 }
 
-// Spend counts a charge in the window in which it is settled.
+// Spend counts a charge in the window in which it is settled. After a clock was set back that is
+// the window in which its hold was made.
 func (b *Budget) Spend(now, charge int64) {
 	if b.window(now) > b.Window && charge > 0 {
 		b.Window, b.Spent = b.window(now), 0
@@ -145,6 +146,7 @@ type Hold struct {
 	Account string
 	Amount  int64
 	Budgets []*Budget // those that were in force when it was made
+	Made    int64     // when
 }
 
 // Receipt is the end of a hold.
@@ -254,7 +256,7 @@ func (l *Ledger) Reserve(id string, k Key, r Request, path ...Key) (amount, avai
 		return 0, 0, ErrInsufficient
 	}
 	a.Hold(amount, under...)
-	l.Open[id] = &Hold{Account: k.Account, Amount: amount, Budgets: under}
+	l.Open[id] = &Hold{Account: k.Account, Amount: amount, Budgets: under, Made: l.Now}
 	return amount, a.Available(l.Now, under...), nil
 }
 
@@ -291,7 +293,7 @@ func (l *Ledger) Settle(id string, cost int64) (Receipt, error) {
 	}
 	a := l.Accounts[h.Account]
 	charge, overrun := a.Charge(cost, h.Amount)
-	a.Settle(l.Now, h.Amount, charge, overrun, h.Budgets...)
+	a.Settle(max(l.Now, h.Made), h.Amount, charge, overrun, h.Budgets...)
 	delete(l.Open, id)
 	l.Receipts[id] = Receipt{h.Amount, charge, overrun}
 	return l.Receipts[id], nil

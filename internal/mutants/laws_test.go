@@ -160,7 +160,7 @@ var chapters = []chapter{
 				{"no more than the hold is charged", "internal/ledger/balance.go", "charge = max(min(cost, r.Hold+available), 0)", "charge = max(min(cost, r.Hold), 0)"},
 				{"what is held counts as available", "internal/ledger/balance.go", "\treturn b.Posted - b.Held\n}", "\treturn b.Posted\n}"},
 				{"a budget bounds no hold", "internal/ledger/balance.go", "\t\tavailable = min(available, b.Available(p.Now))\n", "\t\t_ = b\n"},
-				{"a budget does not count what is charged", "internal/ledger/budget.go", "b.Spent, b.Since = AddCapped(b.Spent, charge), min(b.Since, now)", "b.Since = min(b.Since, now)"},
+				{"a budget does not count what is charged", "internal/ledger/budget.go", "b.Spent, b.Since = AddCapped(b.Spent, charge), min(b.Since, at)", "b.Since = min(b.Since, at)"},
 				{"a budget keeps a hold that has ended", "internal/ledger/budget.go", "\tb.Held -= held\n\tif charge", "\tif charge"},
 				{"a settlement keeps its hold", "internal/ledger/balance.go", "\t\tb.Held -= held\n", ""},
 				{"a second settlement is made", "store/memory/ledger.go", "\tif r.settled() {\n\t\treturn r.receipt, nil\n\t}\n", ""},
@@ -574,7 +574,7 @@ var chapters = []chapter{
 			test: inMemory + "ARequestCountsAgainstEightBudgetsAndAgainstNoMore",
 			mutants: []mutant{
 				{"any number of budgets", "internal/ledger/budget.go", "if len(budgets) <= billing.MaxBudgets {", "if true {"},
-				{"only one budget is charged", "internal/ledger/balance.go", "\tfor _, b := range p.Budgets {\n\t\tb.settle(p.Now, r.Hold, charge)", "\tfor _, b := range p.Budgets[:min(len(p.Budgets), 1)] {\n\t\tb.settle(p.Now, r.Hold, charge)"},
+				{"only one budget is charged", "internal/ledger/balance.go", "\tfor _, b := range p.Budgets {\n\t\tb.settle(max(p.Now, Nanos(r.CreatedAt)), p.Now, r.Hold, charge)", "\tfor _, b := range p.Budgets[:min(len(p.Budgets), 1)] {\n\t\tb.settle(max(p.Now, Nanos(r.CreatedAt)), p.Now, r.Hold, charge)"},
 			},
 		},
 		{
@@ -614,7 +614,7 @@ var chapters = []chapter{
 			says: "A budget whose limit is changed keeps what it has spent and what it holds.",
 			test: inMemory + "AChangedBudgetKeepsWhatItHasSpentAndHolds",
 			mutants: []mutant{
-				{"it begins anew", "internal/ledger/budget.go", "if same || (!fresh && b.Begins >= from) {", "if same || (!fresh && b.Begins >= from) {\n\t\tb.Spent = 0"},
+				{"it begins anew", "internal/ledger/budget.go", "if same || (!fresh && (b.Begins == from || b.Begins > now)) {", "if same || (!fresh && (b.Begins == from || b.Begins > now)) {\n\t\tb.Spent = 0"},
 			},
 		},
 		{
