@@ -84,7 +84,7 @@ type BudgetText struct {
 	Alert     []int    `json:"alert,omitzero"`      // nil means 50, 80 and 100
 }
 
-// ParseBudget reads a budget. It fails with fault.InvalidRequest, whose Param is the JSON name
+// ParseBudget reads a budget, whose Models it sorts: their order means nothing. It fails with fault.InvalidRequest, whose Param is the JSON name
 // of the field.
 func ParseBudget(t BudgetText) (s BudgetSpec, err error) {
 	if s.Limit, err = ParseMoney(t.Limit); err != nil {
@@ -96,7 +96,7 @@ func ParseBudget(t BudgetText) (s BudgetSpec, err error) {
 	if s.Zone == time.UTC {
 		s.Zone = nil
 	}
-	s.Every, s.Begins, s.Models, s.Alert = Period(t.Every).canonical(), t.Begins, t.Models, t.Alert
+	s.Every, s.Begins, s.Models, s.Alert = Period(t.Every).canonical(), t.Begins, slices.Sorted(slices.Values(t.Models)), t.Alert
 	if s.Alert == nil {
 		s.Alert = []int{50, 80, 100}
 	} else if len(s.Alert) == 0 {
