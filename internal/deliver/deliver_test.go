@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,4 +182,40 @@ func TestASilentStreamHasHeartbeatsUntilItEnds(t *testing.T) {
 			t.Errorf("%d heartbeats, want 3", beats)
 		}
 	})
+}
+
+// A writer that fails asks for the error event while the stream still runs. The tap then belongs
+// to whoever has the stream's lock.
+func TestAnErrorEventWaitsForAHeartbeatOfTheSameTap(t *testing.T) {
+	var beating atomic.Bool
+	asked := make(chan bool, 1)
+	beats := make(chan struct{})
+	s := start(t, words("a"), 0, func(o *deliver.Options) {
+		o.Spec = &operation.Spec{ErrorEvent: func(dst []byte, _ string, _ operation.Tap, err *fault.Error) []byte {
+			select {
+			case asked <- beating.Load():
+			default: // of the end of the stream
+			}
+			return dst
+		}}
+		o.Interval = time.Millisecond
+		o.Heartbeat = func([]byte) {
+			beating.Store(true)
+			beats <- struct{}{}
+			for range 1000 { // while whoever asks could go on
+				runtime.Gosched()
+			}
+			beating.Store(false)
+		}
+	})
+	<-beats
+	s.AppendError(nil, fault.New(fault.ClientGone, ""))
+	if <-asked {
+		t.Error("the tap was asked for an error event within its heartbeat")
+	}
+	go func() {
+		for range beats { // of later heartbeats
+		}
+	}()
+	s.Close()
 }

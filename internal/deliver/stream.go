@@ -259,7 +259,7 @@ func (s *Stream) fail(err error) error {
 	}
 	s.beforeLast = len(s.out)
 	if !s.gone || s.o.Claim != nil {
-		s.out = s.AppendError(s.out, err)
+		s.out = s.appendError(s.out, err)
 	}
 	var used billing.Usage
 	if s.gone || s.tap.Output() > 0 && s.tap.Delivered() { // else nothing of it reached the client
@@ -277,7 +277,7 @@ func (s *Stream) end(used billing.Usage, reason string, err error) {
 	s.copyOut()
 	o := money.Outcome{Answer: s.kept(s.copied), Said: s.tap.Said()}
 	if failed := s.settle(used, reason, o, err); failed != nil && !s.gone {
-		s.out = s.AppendError(s.out[:s.beforeLast], failed)
+		s.out = s.appendError(s.out[:s.beforeLast], failed)
 	}
 }
 
@@ -294,6 +294,7 @@ func (s *Stream) receive() {
 	if len(s.events.readAhead) > 0 && !s.gone {
 		return // the client got nothing, and pays nothing
 	}
+	defer func() { _ = recover() }() // the stream ends badly already: what cannot be read is not counted
 	if t, ok := s.tap.(interface{ BreakOff() }); ok {
 		t.BreakOff()
 	}
@@ -308,8 +309,16 @@ func (s *Stream) receive() {
 	}
 }
 
-// AppendError appends the event that ends the stream with err.
+// AppendError appends the event that ends the stream with err. The stream may still end, or
+// send a heartbeat, on another goroutine.
 func (s *Stream) AppendError(dst []byte, err error) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.appendError(dst, err)
+}
+
+// appendError is AppendError; mu is held.
+func (s *Stream) appendError(dst []byte, err error) []byte {
 	return s.o.Spec.AppendError(dst, s.o.ID, s.tap, err)
 }
 

@@ -341,7 +341,7 @@ var chapters = []chapter{
 			says: "An answer whose charge cannot be recorded is withheld. If nobody can ever get it, it is not charged.",
 			test: "gateway.TestAnAnswerWhoseCaptureFailsIsWithheld",
 			mutants: []mutant{
-				{"its last event leaves all the same", "internal/deliver/stream.go", "\t\ts.out = s.AppendError(s.out[:s.beforeLast], failed)\n", ""},
+				{"its last event leaves all the same", "internal/deliver/stream.go", "\t\ts.out = s.appendError(s.out[:s.beforeLast], failed)\n", ""},
 				{"it is charged later", "internal/money/settle.go", "\t\ts.usage = billing.Usage{}\n", ""},
 			},
 		},
