@@ -145,7 +145,7 @@ func (q *Quote) Limit(p *billing.Price, most billing.Money) error {
 	if cost > most {
 		return &fault.Error{
 			Code: fault.BudgetExceeded, Param: "X-Gateway-Max-Cost", Retry: fault.RetryNo,
-			Message: fmt.Sprintf("The request costs at least %s, more than the %s that it may cost. Ask for less, or allow more.", cost, most),
+			Message: fmt.Sprintf("The request costs at least %s, more than the %s that it may cost. Ask for less, or allow more.", cost, max(most, 0)),
 		}
 	}
 	if c.facts == nil {
