@@ -398,7 +398,8 @@ type Response struct {
 }
 
 // Receipt is what the request cost; false before it was settled, or if it was
-// refused before anything was held.
+// refused before anything was held. As [Stream.Receipt] it waits for a settlement that is
+// under way, so a Meter or an Observer must not ask.
 func (r *Response) Receipt() (billing.Receipt, bool) { return r.entry.Receipt() }
 
 // Close ends the request of a [Gateway.Do]: it closes Stream or Audio, and gives back the
@@ -419,7 +420,7 @@ func (r *Response) Close() error {
 }
 
 // Receipt is what the request cost, beside an error too; false before it was settled, or if
-// it was refused before anything was held.
+// it was refused before anything was held. It waits for a settlement as [Stream.Receipt] does.
 func (e *Entry) Receipt() (billing.Receipt, bool) {
 	switch {
 	case e.response.Stream != nil:

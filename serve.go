@@ -10,7 +10,7 @@ import (
 
 // Service is what [Serve] runs beside a gateway: an HTTP server (server.Listen), a store (a
 // *store.DB), or a part of the program. Run works until ctx ends, then ends what it began, and
-// returns. Its error ends the whole of Serve; what it returns at the end of ctx does not count.
+// returns. It must return: Serve waits for it without a limit. Its error ends the whole of Serve; what it returns at the end of ctx does not count.
 type Service interface {
 	Run(ctx context.Context) error
 }
@@ -28,7 +28,7 @@ const serveDrain = 30 * time.Second
 // a Close, such as stores, stop and are closed, in the reverse of the order of services.
 //
 // Serve returns nil if ctx has ended. Otherwise it returns the first service's error, which ends
-// all of them likewise. An error of Close is logged; it is returned if there is no other. A service
+// all of them in that order. An error of Close is logged; it is returned if there is no other. A service
 // that ends without an error before is done, and the others run on. Use neither g nor a closed
 // service afterwards.
 func Serve(ctx context.Context, g *Gateway, services ...Service) error {
